@@ -1,0 +1,1 @@
+//! callgate: a tool-call gateway.
