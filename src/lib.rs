@@ -28,3 +28,6 @@
 
 // 0: pure decisions.
 pub mod call;
+
+// 1: the edges of one process.
+pub mod config;
