@@ -30,4 +30,11 @@
 pub mod call;
 
 // 1: the edges of one process.
+pub mod clock;
 pub mod config;
+
+// 2: what the flow stands on.
+// pub mod upstream;
+
+// 3: decisions meet effects.
+pub mod flow;
