@@ -143,10 +143,9 @@ impl Effects {
         match self {
             Self::Once => true,
             Self::None => false,
-            Self::ByMethod => !matches!(
-                *method,
-                Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE
-            ),
+            Self::ByMethod => {
+                !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
+            }
         }
     }
 }
@@ -228,11 +227,7 @@ impl Words {
     /// The words of the gateway's own receipts: each state by its own name.
     #[must_use]
     pub fn own() -> Self {
-        Self(
-            State::ALL
-                .map(|state| (Box::from(state.as_str()), state))
-                .to_vec(),
-        )
+        Self(State::ALL.map(|state| (Box::from(state.as_str()), state)).to_vec())
     }
 
     /// Takes pairs; of two equal words the first counts (the reader refuses them).
@@ -245,10 +240,7 @@ impl Words {
     #[must_use]
     pub fn state(&self, word: &str) -> Option<State> {
         // A handful of words: a scan beats hashing.
-        self.0
-            .iter()
-            .find(|(known, _)| **known == *word)
-            .map(|(_, state)| *state)
+        self.0.iter().find(|(known, _)| **known == *word).map(|(_, state)| *state)
     }
 
     /// Every word with its state, in the order of the states.
@@ -297,11 +289,6 @@ pub struct Idempotency {
 
 impl std::fmt::Debug for CaFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "CaFile({}, {} bytes)",
-            self.path.display(),
-            self.pem.len()
-        )
+        write!(f, "CaFile({}, {} bytes)", self.path.display(), self.pem.len())
     }
 }

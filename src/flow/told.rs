@@ -35,13 +35,8 @@ pub enum Word {
 
 impl Word {
     /// Every word, in the order of the documentation.
-    pub const ALL: [Self; 5] = [
-        Self::Answered,
-        Self::Receipt,
-        Self::Replayed,
-        Self::Unresolved,
-        Self::Refused,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Answered, Self::Receipt, Self::Replayed, Self::Unresolved, Self::Refused];
 
     /// The word on the wire and as a metric label.
     #[must_use]
@@ -148,10 +143,7 @@ impl Told {
         code: Code,
         detail: impl Into<String>,
     ) -> Self {
-        Self::refused(
-            call,
-            Problem::new(code, detail, Sent::Unknown, Repeat::SameCallIdOnly),
-        )
+        Self::refused(call, Problem::new(code, detail, Sent::Unknown, Repeat::SameCallIdOnly))
     }
 
     /// A refusal by the gateway.
