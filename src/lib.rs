@@ -34,7 +34,7 @@ pub mod clock;
 pub mod config;
 
 // 2: what the flow stands on.
-// pub mod upstream;
+pub mod upstream;
 
 // 3: decisions meet effects.
 pub mod flow;
