@@ -1,6 +1,7 @@
 //! Connections that are used again, and those that must not be (C01, C02, C61g).
 
 use super::*;
+use crate::upstream::dial;
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -97,6 +98,58 @@ async fn a_connection_with_bytes_nobody_asked_for_is_never_used() {
         .await;
     let answer = collected(rig.exchange(OK, TERMS).await);
     assert_eq!(&answer.body[..], b"ok");
+}
+
+/// The proof is the request handed back; it allows one fresh connection, and is noted.
+#[tokio::test]
+async fn a_request_handed_back_by_a_reused_connection_goes_out_on_a_fresh_one() {
+    let rig = Rig::new().await;
+    for fresh_one_answers in [true, false] {
+        let to = rig.tool.destination();
+        let (dialled, sock) =
+            tokio::join!(dial::dial(&rig.core, to, TERMS.connect), rig.peer.accept());
+        let mut conn = dialled.unwrap();
+        conn.reused = true;
+        sock.rst();
+        while !conn.sender.is_closed() {
+            tokio::task::yield_now().await;
+        }
+        let mut exchange = Exchange::over_stale(conn, &rig.core, to, post(b"once"), TERMS);
+        let script = async {
+            let mut sock = rig.peer.accept().await;
+            let (_, body) = sock.request().await;
+            if fresh_one_answers {
+                sock.write(OK).await;
+            }
+            body
+        };
+        let (ended, body) = tokio::join!(&mut exchange, script);
+        assert_eq!(body, b"once");
+        assert!(exchange.reconnected());
+        if fresh_one_answers {
+            collected(ended);
+        } else {
+            assert_eq!(unclear(&ended), Unclear::Disconnect);
+        }
+    }
+}
+
+/// A fresh connection that hands the request back ends the attempt: it is not tried a third time.
+#[tokio::test]
+async fn a_request_handed_back_by_a_fresh_connection_was_not_sent() {
+    let rig = Rig::new().await;
+    let to = rig.tool.destination();
+    let (dialled, sock) =
+        tokio::join!(dial::dial(&rig.core, to, TERMS.connect), rig.peer.accept());
+    let conn = dialled.unwrap();
+    sock.rst();
+    while !conn.sender.is_closed() {
+        tokio::task::yield_now().await;
+    }
+    let mut exchange = Exchange::over_stale(conn, &rig.core, to, post(b"never"), TERMS);
+    assert_eq!(not_sent(&(&mut exchange).await), NotSent::HandedBack);
+    assert!(!exchange.reconnected());
+    assert!(exchange.trouble().is_some());
 }
 
 /// C02: accept, read nothing, close. One connection an exchange, and never a silent resend.
