@@ -7,7 +7,10 @@
 
 pub mod code;
 pub mod id;
+pub mod machine;
 pub mod outcome;
 pub mod policy;
 pub mod receipt;
+pub mod step;
+pub mod tally;
 pub mod time;
