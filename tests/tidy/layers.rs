@@ -149,8 +149,8 @@ fn names(code: &str, word: &str) -> bool {
 fn names_crate(code: &str, krate: &str) -> bool {
     words(code, krate).any(|at| {
         let inside_path = code[..at].ends_with("::");
-        let used =
-            code[..at].trim_end().ends_with("use") || code[at + krate.len()..].starts_with("::");
+        let behind = &code[at + krate.len()..];
+        let used = code[..at].trim_end().ends_with("use") || behind.starts_with("::");
         used && !inside_path
     })
 }
