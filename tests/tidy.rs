@@ -22,6 +22,7 @@ mod words;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use callgate::call::code::Code;
 use scan::Rust;
 
 /// One broken rule at one place.
@@ -162,7 +163,12 @@ fn every_right_has_one_owner() {
 
 #[test]
 fn every_error_code_has_a_heading_and_every_heading_a_code() {
-    must_be_clean(&words::codes(&rust(), &read("docs/errors.md")));
+    let codes: Vec<(&str, u16)> = Code::ALL
+        .iter()
+        .map(|code| (code.as_str(), code.status().as_u16()))
+        .collect();
+    must_be_clean(&words::codes(&codes, &read("docs/errors.md")));
+    must_be_clean(&words::spelled_twice(&rust(), &codes));
 }
 
 #[test]

@@ -18,7 +18,7 @@ const LAYERS: [&[&str]; 9] = [
 ];
 
 /// What of the standard library the core must not touch, beside every dependency but `http`.
-const IMPURE: [&str; 9] = [
+const IMPURE: [&str; 11] = [
     "Instant",
     "SystemTime",
     "std::env",
@@ -26,7 +26,9 @@ const IMPURE: [&str; 9] = [
     "std::io",
     "std::net",
     "std::process",
-    "std::sync",
+    "Mutex",
+    "RwLock",
+    "atomic",
     "std::thread",
 ];
 

@@ -7,79 +7,56 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::scan::Rust;
 use crate::{Finding, Text};
 
-/// The codes of the outside contract. A new one is a change of the contract, so it is listed.
-const CODES: [&str; 28] = [
-    "no-route",
-    "receipt-not-found",
-    "invalid-call-id",
-    "bad-request",
-    "idempotency-key-required",
-    "unauthorized",
-    "request-timeout",
-    "in-progress",
-    "result-not-kept",
-    "reversed",
-    "new-id-for-running-call",
-    "body-too-large",
-    "call-id-reused",
-    "idempotency-key-reused",
-    "rate-limited",
-    "headers-too-large",
-    "internal",
-    "loop-detected",
-    "upgrade-refused",
-    "tool-reported-failure",
-    "resolved-as-failed",
-    "tool-unreachable",
-    "tool-disconnected",
-    "overloaded",
-    "draining",
-    "ledger-unavailable",
-    "unresolved",
-    "tool-timeout",
-];
+/// The file that spells the error codes; the list itself is `Code::ALL`.
+const CODES_OWNER: &str = "src/call/code.rs";
 
-/// Two codes that mean nothing else anywhere; the file that spells both is the codes' owner.
-const OWNER_MARKS: [&str; 2] = ["no-route", "ledger-unavailable"];
-
-pub(crate) fn codes(files: &[Rust], errors_md: &str) -> Vec<Finding> {
-    let spells = |f: &&Rust, code: &str| f.product_literals().any(|(_, s)| s == code);
-    let owners: Vec<&Rust> = files
-        .iter()
-        .filter(|f| f.is_source() && OWNER_MARKS.iter().all(|m| spells(f, m)))
-        .collect();
-    let [owner] = owners[..] else {
-        let what = format!(
-            "{} files spell the error codes; exactly one may",
-            owners.len()
-        );
-        let file = owners.last().map_or("src/lib.rs", |f| &f.path);
-        return vec![Finding::new(file, 0, what)];
-    };
+/// Codes and documented headings, both ways, and the status each is told with.
+pub(crate) fn codes(codes: &[(&str, u16)], errors_md: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let headings = headings(errors_md);
-    for (line, code) in owner.product_literals().filter(|(_, s)| CODES.contains(s)) {
-        if !headings.iter().any(|(_, h)| *h == code) {
+    for (code, _) in codes {
+        if !headings.iter().any(|(_, heading, _)| heading == code) {
             let what = format!("`{code}` has no heading in docs/errors.md: tell its caller");
-            findings.push(Finding::new(&owner.path, line, what));
+            findings.push(Finding::new(CODES_OWNER, 0, what));
         }
     }
-    for (line, heading) in headings {
-        if !CODES.contains(&heading) || !spells(&owner, heading) {
-            let what = format!("`{heading}` is no error code of {}: remove it", owner.path);
-            findings.push(Finding::new("docs/errors.md", line, what));
-        }
+    for (line, heading, rest) in headings {
+        let known = codes.iter().find(|(code, _)| *code == heading);
+        let what = match known {
+            None => format!("`{heading}` is no error code: remove it"),
+            Some((_, status)) if !rest.trim().ends_with(&status.to_string()) => {
+                format!("`{heading}` is told with status {status}: end the heading with it")
+            }
+            Some(_) => continue,
+        };
+        findings.push(Finding::new("docs/errors.md", line, what));
     }
     findings
 }
 
-/// Headings that are one word in code font.
-fn headings(markdown: &str) -> Vec<(usize, &str)> {
+/// Headings that begin with a word in code font: line, word, and what follows it.
+fn headings(markdown: &str) -> Vec<(usize, &str, &str)> {
     let numbered = markdown.lines().enumerate();
     let headings = numbered.filter_map(|(i, line)| Some((i + 1, line.strip_prefix("### `")?)));
-    headings
-        .filter_map(|(n, rest)| Some((n, rest.split_once('`')?.0)))
-        .collect()
+    let split = headings.filter_map(|(n, rest)| Some((n, rest.split_once('`')?)));
+    split.map(|(n, (word, rest))| (n, word, rest)).collect()
+}
+
+/// A code spelled a second time would drift; a hyphen tells a code from an ordinary word.
+pub(crate) fn spelled_twice(files: &[Rust], codes: &[(&str, u16)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files
+        .iter()
+        .filter(|f| f.is_source() && f.path != CODES_OWNER)
+    {
+        for (line, literal) in file.product_literals() {
+            if literal.contains('-') && codes.iter().any(|(code, _)| *code == literal) {
+                let what = format!("`{literal}` is an error code: use `Code`, do not spell it");
+                findings.push(Finding::new(&file.path, line, what));
+            }
+        }
+    }
+    findings
 }
 
 pub(crate) fn metrics(files: &[Rust], operations_md: &str) -> Vec<Finding> {
@@ -211,17 +188,25 @@ fn slug(line: &str) -> String {
 
 #[test]
 fn a_code_without_a_heading_and_a_heading_without_a_code_are_found() {
-    let code = "f(\"no-route\");\nf(\"ledger-unavailable\");\nf(\"draining\");\n";
-    let files = [Rust::new("src/ingress/reply.rs", code)];
-    let told = "# Errors\n### `no-route`\n### `ledger-unavailable`\n### `draining`\n";
-    crate::must_find(&codes(&files, told), &[]);
+    let known = [("no-route", 404), ("draining", 503)];
+    let told = "# Errors\n### `no-route` 404\n### `draining` 503\n";
+    crate::must_find(&codes(&known, told), &[]);
     crate::must_find(
-        &codes(&files, &told.replace("`draining`", "`unresolved`")),
-        &[3, 4],
+        &codes(&known, &told.replace("draining", "dreaming")),
+        &[0, 3],
     );
-    let twice = [Rust::new("src/a.rs", code), Rust::new("src/b.rs", code)];
-    crate::must_find(&codes(&twice, told), &[0]);
-    crate::must_find(&codes(&[], told), &[0]);
+    crate::must_find(&codes(&known, &told.replace("404", "400")), &[2]);
+}
+
+#[test]
+fn a_code_spelled_a_second_time_is_found() {
+    let text = "f(\"no-route\");\ng(\"draining\");\n";
+    let known = [("no-route", 404), ("draining", 503)];
+    crate::must_find(
+        &spelled_twice(&[Rust::new("src/app.rs", text)], &known),
+        &[1],
+    );
+    crate::must_find(&spelled_twice(&[Rust::new(CODES_OWNER, text)], &known), &[]);
 }
 
 #[test]
