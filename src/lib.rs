@@ -28,3 +28,6 @@
 
 // 0: pure decisions.
 pub mod call;
+
+// 3: decisions meet effects.
+pub mod flow;
