@@ -29,5 +29,9 @@
 // 0: pure decisions.
 pub mod call;
 
+// 1: chance, and what operators see.
+pub mod entropy;
+pub mod telemetry;
+
 // 3: decisions meet effects.
 pub mod flow;
