@@ -29,5 +29,8 @@
 // 0: pure decisions.
 pub mod call;
 
+// 2: the durable record.
+pub mod ledger;
+
 // 3: decisions meet effects.
 pub mod flow;
