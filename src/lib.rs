@@ -33,5 +33,8 @@ pub mod call;
 pub mod entropy;
 pub mod telemetry;
 
+// 2: the durable record.
+pub mod ledger;
+
 // 3: decisions meet effects.
 pub mod flow;
