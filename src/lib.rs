@@ -38,3 +38,6 @@ pub mod ledger;
 
 // 3: decisions meet effects.
 pub mod flow;
+
+// 1: the edges of one process.
+pub mod config;
