@@ -93,11 +93,11 @@ labels! {
         /// The receipt did not allow it (`retry.resend_on`).
         Receipt = "receipt",
         /// The route has no receipt endpoint to ask.
-        NoReceipt = "no_receipt",
+        NoReceipt = "no-receipt",
         /// The credential of the call was not kept.
         Credential = "credential",
         /// The caller left and the route says `cancel`.
-        ClientGone = "client_gone",
+        ClientGone = "client-gone",
     }
 
     /// What prevented the same work from being done twice.
@@ -112,16 +112,16 @@ labels! {
         Key = "key",
     }
 
-    /// Why a call was parked.
+    /// Why a call was parked; also the word in its dead letter.
     Parked {
         /// `timeouts.total` was over.
         Deadline = "deadline",
         /// All resends were used and nobody knows.
         Exhausted = "exhausted",
         /// There is no receipt endpoint to ask.
-        NoReceipt = "no_receipt",
+        NoReceipt = "no-receipt",
         /// Nothing ever reached the tool.
-        NeverSent = "never_sent",
+        NeverSent = "never-sent",
         /// Found mid-flight after a crash.
         Crash = "crash",
         /// The gateway was shutting down.
@@ -129,9 +129,9 @@ labels! {
         /// A send for which the credential was not kept.
         Credential = "credential",
         /// The route or its upstream is another one now.
-        RouteChanged = "route_changed",
+        RouteChanged = "route-changed",
         /// The receipt says FAILED and the route keeps such calls for a human.
-        ReportedFailed = "reported_failed",
+        ReportedFailed = "reported-failed",
         /// A step that cannot be; the call stopped, the others live.
         Impossible = "impossible",
     }
@@ -159,17 +159,19 @@ labels! {
         /// The last round: a human is needed.
         Manual = "manual",
         /// The lease was lost to another worker; nothing was changed.
-        LeaseLost = "lease_lost",
+        LeaseLost = "lease-lost",
     }
 
-    /// What contradicts what.
+    /// What contradicts the end a call already has.
     Difference {
-        /// A receipt against a settled state.
+        /// An answer says otherwise.
+        Answer = "answer",
+        /// A receipt says otherwise.
         Receipt = "receipt",
-        /// A late answer against a settled state.
-        Late = "late_answer",
-        /// A carried result against the receipt's own state.
+        /// A receipt carries a result that disagrees with its own state.
         Result = "result",
+        /// A fact arrived after the reversal began.
+        Reversal = "reversal",
     }
 
     /// Bounds that are reached in ordinary bad days.
@@ -177,13 +179,13 @@ labels! {
         /// `limits.connections`.
         Connections = "connections",
         /// `upstream.late_max`: the oldest late exchange was reset.
-        LateExchanges = "late_exchanges",
+        LateExchanges = "late-exchanges",
         /// `ledger.queue`: the call was refused as overloaded.
-        LedgerQueue = "ledger_queue",
+        LedgerQueue = "ledger-queue",
         /// The readers' queue of the ledger.
-        LedgerReaders = "ledger_readers",
+        LedgerReaders = "ledger-readers",
         /// `body.max_kept_response`: an answer was passed on and not kept.
-        KeptResponse = "kept_response",
+        KeptResponse = "kept-response",
     }
 
     /// How a load of the configuration ended.
