@@ -1,1 +1,3 @@
 //! callgate: a tool-call gateway.
+
+pub mod cli;

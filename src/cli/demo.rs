@@ -1,0 +1,6 @@
+//! demo
+mod books;
+mod client;
+mod faults;
+mod parcel;
+mod tool;
