@@ -30,6 +30,9 @@ use std::process::ExitCode;
 /// The gateway's configuration for the demonstration.
 const YAML: &str = include_str!("../../config/demo.yaml");
 
+/// The largest batch: its accounts and books stay in memory.
+const MOST: i64 = 1_000_000;
+
 /// `callgate demo`
 #[derive(Debug, Clone, clap::Args)]
 pub struct DemoArgs {
@@ -37,7 +40,7 @@ pub struct DemoArgs {
     #[arg(long, default_value_t = 7)]
     pub seed: u64,
     /// How many calls the batch has
-    #[arg(long, default_value_t = 3_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 3_000, value_parser = clap::value_parser!(u32).range(1..=MOST))]
     pub calls: u32,
     /// How many workers push them
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -80,7 +83,11 @@ impl Gateway {
         admin: SocketAddr,
         stop: impl FnOnce() + Send + 'static,
     ) -> Self {
-        Self { callers, admin, stop: Box::new(stop) }
+        Self {
+            callers,
+            admin,
+            stop: Box::new(stop),
+        }
     }
 
     fn stop(self) {
@@ -113,5 +120,9 @@ pub fn run(args: &DemoArgs, launch: Launch) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let clean = runtime.block_on(run::compare(args, launch))?;
-    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if clean {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

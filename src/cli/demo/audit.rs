@@ -134,10 +134,16 @@ mod tests {
     }
 
     fn check(told: Told, effects: u32, refusals: u32, expected: (u64, u64, u64)) {
-        let accounts = [Account { tracking_no: "A".to_owned(), told }];
+        let accounts = [Account {
+            tracking_no: "A".to_owned(),
+            told,
+        }];
         let figures = Figures::of(&accounts, &books(effects, refusals));
         let found = (figures.twice, figures.lost, figures.told_wrong);
-        assert_eq!(found, expected, "{told:?} with {effects} effects, {refusals} refusals");
+        assert_eq!(
+            found, expected,
+            "{told:?} with {effects} effects, {refusals} refusals"
+        );
         assert_eq!(figures.clean(), expected == (0, 0, 0));
         assert_eq!(figures.findings.is_empty(), figures.clean());
     }
@@ -163,17 +169,29 @@ mod tests {
 
     #[test]
     fn extra_effects_and_totals_come_from_the_books() {
-        let accounts = [Account { tracking_no: "A".to_owned(), told: Told::Done }];
+        let accounts = [Account {
+            tracking_no: "A".to_owned(),
+            told: Told::Done,
+        }];
         let mut books = books(4, 0);
         books.ask("id-0");
         let figures = Figures::of(&accounts, &books);
-        assert_eq!((figures.calls, figures.effects, figures.extra_effects), (1, 4, 3));
+        assert_eq!(
+            (figures.calls, figures.effects, figures.extra_effects),
+            (1, 4, 3)
+        );
         assert_eq!((figures.retries, figures.receipts_asked), (3, 1));
     }
 
     #[test]
     fn findings_are_bounded() {
-        let accounts = vec![Account { tracking_no: "A".to_owned(), told: Told::Nothing }; 50];
+        let accounts = vec![
+            Account {
+                tracking_no: "A".to_owned(),
+                told: Told::Nothing
+            };
+            50
+        ];
         let figures = Figures::of(&accounts, &Books::default());
         assert_eq!((figures.lost, figures.findings.len()), (50, FINDINGS_MAX));
     }

@@ -48,7 +48,7 @@ impl Batch {
     ) -> anyhow::Result<Pushed> {
         let next = Arc::new(AtomicU32::new(0));
         let progress = Arc::new(Progress::new(label, self.calls));
-        let begun = now();
+        let watch = Stopwatch::start();
         let mut workers = JoinSet::new();
         for _ in 0..self.workers {
             let (worker, next, progress) = (hire(), Arc::clone(&next), Arc::clone(&progress));
@@ -58,10 +58,13 @@ impl Batch {
         while let Some(share) = workers.join_next().await {
             told.extend(share?);
         }
-        let took = now() - begun;
+        let took = watch.elapsed();
         progress.finish();
         told.sort_unstable_by_key(|(item, _)| *item);
-        let accounts = told.into_iter().map(|(item, told)| self.account(item, told)).collect();
+        let accounts = told
+            .into_iter()
+            .map(|(item, told)| self.account(item, told))
+            .collect();
         Ok(Pushed { accounts, took })
     }
 
@@ -84,12 +87,34 @@ impl Batch {
     }
 
     fn account(&self, item: u32, told: Told) -> Account {
-        Account { tracking_no: tracking_no(item, self.plan.mistyped(item)), told }
+        Account {
+            tracking_no: tracking_no(item, self.plan.mistyped(item)),
+            told,
+        }
     }
 }
 
-/// The one place of the demonstration that reads a clock.
-pub(super) fn now() -> Instant {
+/// Measures spans; the only place of the demonstration that reads a clock.
+#[derive(Debug)]
+pub(super) struct Stopwatch {
+    begun: Instant,
+}
+
+impl Stopwatch {
+    pub(super) fn start() -> Self {
+        Self { begun: now() }
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        now() - self.begun
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "spans on a screen, no decision of a call"
+)]
+fn now() -> Instant {
     Instant::now()
 }
 
@@ -106,8 +131,15 @@ impl Progress {
     fn new(label: &'static str, calls: u32) -> Self {
         let style = ProgressStyle::with_template("{msg:28} {wide_bar} {pos}/{len} {elapsed}")
             .expect("the template is well-formed");
-        let bar = ProgressBar::new(u64::from(calls)).with_style(style).with_message(label);
-        Self { label, calls, done: AtomicU32::new(0), bar }
+        let bar = ProgressBar::new(u64::from(calls))
+            .with_style(style)
+            .with_message(label);
+        Self {
+            label,
+            calls,
+            done: AtomicU32::new(0),
+            bar,
+        }
     }
 
     fn advance(&self) {

@@ -58,7 +58,10 @@ impl Books {
         let item = self.items.entry(tracking_no.to_owned()).or_default();
         item.arrivals += 1;
         let attempt = item.arrivals;
-        Arrival { attempt, seen: self.items.len() as u32 }
+        Arrival {
+            attempt,
+            seen: self.items.len() as u32,
+        }
     }
 
     /// Work for the call has begun. A receipt that has ended does not fall back.
@@ -68,7 +71,10 @@ impl Books {
 
     /// The work is done: effect and receipt in one step.
     pub(super) fn execute(&mut self, call_id: &str, tracking_no: &str, body: &str) {
-        self.items.entry(tracking_no.to_owned()).or_default().effects += 1;
+        self.items
+            .entry(tracking_no.to_owned())
+            .or_default()
+            .effects += 1;
         let receipt = self.receipt(call_id);
         receipt.effects += 1;
         receipt.state = State::Success;
@@ -77,7 +83,10 @@ impl Books {
 
     /// The call is refused for a business reason; an effect already there is not denied.
     pub(super) fn refuse(&mut self, call_id: &str, tracking_no: &str, status: u16, body: &str) {
-        self.items.entry(tracking_no.to_owned()).or_default().refusals += 1;
+        self.items
+            .entry(tracking_no.to_owned())
+            .or_default()
+            .refusals += 1;
         let receipt = self.receipt(call_id);
         if receipt.state != State::Success {
             receipt.state = State::Failed;
@@ -98,11 +107,17 @@ impl Books {
 
     /// Requests beyond the first of their item.
     pub(super) fn resends(&self) -> u64 {
-        self.items.values().map(|item| u64::from(item.arrivals.saturating_sub(1))).sum()
+        self.items
+            .values()
+            .map(|item| u64::from(item.arrivals.saturating_sub(1)))
+            .sum()
     }
 
     pub(super) fn effects(&self) -> u64 {
-        self.items.values().map(|item| u64::from(item.effects)).sum()
+        self.items
+            .values()
+            .map(|item| u64::from(item.effects))
+            .sum()
     }
 
     pub(super) fn receipts_asked(&self) -> u64 {
@@ -111,10 +126,22 @@ impl Books {
 
     /// The totals, for `GET /books`.
     pub(super) fn summary(&self) -> Value {
-        let arrived: u64 = self.items.values().map(|item| u64::from(item.arrivals)).sum();
+        let arrived: u64 = self
+            .items
+            .values()
+            .map(|item| u64::from(item.arrivals))
+            .sum();
         let twice = self.items.values().filter(|item| item.effects > 1).count();
-        let refusals: u64 = self.items.values().map(|item| u64::from(item.refusals)).sum();
-        let ids_twice = self.calls.values().filter(|receipt| receipt.effects > 1).count();
+        let refusals: u64 = self
+            .items
+            .values()
+            .map(|item| u64::from(item.refusals))
+            .sum();
+        let ids_twice = self
+            .calls
+            .values()
+            .filter(|receipt| receipt.effects > 1)
+            .count();
         json!({
             "requests": arrived, "items": self.items.len(), "effects": self.effects(),
             "itemsExecutedTwice": twice, "callIdsExecutedTwice": ids_twice,
@@ -156,13 +183,45 @@ mod tests {
     #[test]
     fn effects_are_counted_by_item_and_by_call() {
         let mut books = Books::default();
-        assert_eq!(books.arrive("A"), Arrival { attempt: 1, seen: 1 });
+        assert_eq!(
+            books.arrive("A"),
+            Arrival {
+                attempt: 1,
+                seen: 1
+            }
+        );
         books.execute("id-1", "A", "{}");
-        assert_eq!(books.arrive("B"), Arrival { attempt: 1, seen: 2 });
-        assert_eq!(books.arrive("A"), Arrival { attempt: 2, seen: 2 });
+        assert_eq!(
+            books.arrive("B"),
+            Arrival {
+                attempt: 1,
+                seen: 2
+            }
+        );
+        assert_eq!(
+            books.arrive("A"),
+            Arrival {
+                attempt: 2,
+                seen: 2
+            }
+        );
         books.execute("id-2", "A", "{}");
-        assert_eq!(books.item("A"), Item { arrivals: 2, effects: 2, refusals: 0 });
-        assert_eq!(books.item("B"), Item { arrivals: 1, effects: 0, refusals: 0 });
+        assert_eq!(
+            books.item("A"),
+            Item {
+                arrivals: 2,
+                effects: 2,
+                refusals: 0
+            }
+        );
+        assert_eq!(
+            books.item("B"),
+            Item {
+                arrivals: 1,
+                effects: 0,
+                refusals: 0
+            }
+        );
         assert_eq!((books.effects(), books.resends()), (2, 1));
         assert_eq!(books.ask("id-1").map(|receipt| receipt.effects), Some(1));
         assert_eq!(books.summary()["itemsExecutedTwice"], 1);
@@ -174,7 +233,10 @@ mod tests {
         let mut books = Books::default();
         assert_eq!(books.ask("id"), None);
         books.begin("id");
-        assert_eq!(books.ask("id").expect("begun").document("id")["state"], "PROCESSING");
+        assert_eq!(
+            books.ask("id").expect("begun").document("id")["state"],
+            "PROCESSING"
+        );
         books.execute("id", "A", "{\"ok\":1}");
         books.begin("id");
         let document = books.ask("id").expect("done").document("id");
@@ -190,10 +252,23 @@ mod tests {
         let mut books = Books::default();
         books.refuse("id", "A", 422, "{}");
         let document = books.ask("id").expect("refused").document("id");
-        assert_eq!((&document["state"], &document["result"]["status"]), (&json!("FAILED"), &json!(422)));
-        assert_eq!(books.item("A"), Item { arrivals: 0, effects: 0, refusals: 1 });
+        assert_eq!(
+            (&document["state"], &document["result"]["status"]),
+            (&json!("FAILED"), &json!(422))
+        );
+        assert_eq!(
+            books.item("A"),
+            Item {
+                arrivals: 0,
+                effects: 0,
+                refusals: 1
+            }
+        );
         books.execute("other", "A", "{}");
         books.refuse("other", "A", 422, "{}");
-        assert_eq!(books.ask("other").map(|receipt| receipt.state), Some(State::Success));
+        assert_eq!(
+            books.ask("other").map(|receipt| receipt.state),
+            Some(State::Success)
+        );
     }
 }

@@ -46,7 +46,10 @@ pub(super) enum Failure {
 
 impl Client {
     pub(super) fn new(address: SocketAddr) -> Self {
-        Self { address, line: None }
+        Self {
+            address,
+            line: None,
+        }
     }
 
     /// Sends the request and reads its answer, both within `patience`.
@@ -82,7 +85,10 @@ impl Client {
             Err(None) => return Err(Failure::Disconnected),
         };
         self.line = Some(connect(self.address).await?);
-        let response = self.send(request).await.map_err(|_| Failure::Disconnected)?;
+        let response = self
+            .send(request)
+            .await
+            .map_err(|_| Failure::Disconnected)?;
         collect(response).await
     }
 
@@ -91,36 +97,51 @@ impl Client {
         &mut self,
         request: Request<Full<Bytes>>,
     ) -> Result<http::Response<Incoming>, Option<Request<Full<Bytes>>>> {
-        let Some(line) = self.line.as_mut() else { return Err(Some(request)) };
+        let Some(line) = self.line.as_mut() else {
+            return Err(Some(request));
+        };
         if line.ready().await.is_err() {
             return Err(Some(request));
         }
-        line.try_send_request(request).await.map_err(|mut error| error.take_message())
+        line.try_send_request(request)
+            .await
+            .map_err(|mut error| error.take_message())
     }
 }
 
 impl Answer {
     /// A header field as text; empty when absent.
     pub(super) fn field(&self, name: &str) -> &str {
-        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
     }
 
     /// `Retry-After` in whole seconds.
     pub(super) fn retry_after(&self) -> Option<Duration> {
-        self.field("retry-after").parse().ok().map(Duration::from_secs)
+        self.field("retry-after")
+            .parse()
+            .ok()
+            .map(Duration::from_secs)
     }
 }
 
 /// `GET path` without a body.
 pub(super) fn get(path: &str) -> Request<Bytes> {
-    Request::get(path).body(Bytes::new()).expect("the paths of the demonstration are well-formed")
+    Request::get(path)
+        .body(Bytes::new())
+        .expect("the paths of the demonstration are well-formed")
 }
 
 async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, Failure> {
-    let stream = TcpStream::connect(address).await.map_err(|_| Failure::Unreachable)?;
+    let stream = TcpStream::connect(address)
+        .await
+        .map_err(|_| Failure::Unreachable)?;
     let _ = stream.set_nodelay(true);
-    let (line, driving) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|_| Failure::Disconnected)?;
+    let (line, driving) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|_| Failure::Disconnected)?;
     tokio::spawn(driving);
     Ok(line)
 }
@@ -132,5 +153,9 @@ async fn collect(response: http::Response<Incoming>) -> Result<Answer, Failure> 
         .await
         .map_err(|_| Failure::Disconnected)?
         .to_bytes();
-    Ok(Answer { status: head.status, headers: head.headers, body })
+    Ok(Answer {
+        status: head.status,
+        headers: head.headers,
+        body,
+    })
 }

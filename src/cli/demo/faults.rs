@@ -30,16 +30,16 @@ pub(super) enum Fault {
 pub(super) enum Outage {
     /// The listener is closed: connects are refused (a restart).
     Refuse(Duration),
-    /// Accepts and reads, answers nothing; what it has read it does when it wakes (a stopped process).
+    /// Accepts and reads, answers nothing (a stopped process). What it has read it does on waking.
     LieDead(Duration),
 }
 
-/// Items at the start that meet no fault: callgate believes a receipt endpoint's "never heard of it"
-/// only after the endpoint has recognised a call that was answered, as a real one does on day one.
+/// Items at the start that meet no fault: callgate believes a receipt endpoint's "never heard of
+/// it" only after it has recognised a call that was answered, as a real one does on day one.
 const CALM_MAX: u32 = 300;
 /// Longer than `timeouts.attempt` of demo.yaml, so the answer always comes too late in line.
 const LATE_MS: (u64, u64) = (350, 900);
-/// Longer than `timeouts.total` of demo.yaml, so the call must end in the queue and be settled there.
+/// Longer than `timeouts.total` of demo.yaml, so the call must go to the queue and end there.
 const CRAWL_MS: (u64, u64) = (6_000, 6_500);
 const REFUSE: Duration = Duration::from_millis(600);
 const LIE_DEAD: Duration = Duration::from_millis(1_500);
@@ -170,9 +170,11 @@ impl Plan {
 
     fn draw(&self, item: u32, attempt: u32, purpose: &str) -> u64 {
         let place = u64::from(item) << 32 | u64::from(attempt);
-        purpose.bytes().fold(splitmix(splitmix(self.seed) ^ place), |state, byte| {
-            splitmix(state ^ u64::from(byte))
-        })
+        purpose
+            .bytes()
+            .fold(splitmix(splitmix(self.seed) ^ place), |state, byte| {
+                splitmix(state ^ u64::from(byte))
+            })
     }
 }
 
@@ -213,7 +215,9 @@ mod tests {
     const CALLS: u32 = 3_000;
 
     fn kinds(plan: Plan) -> HashSet<Discriminant<Fault>> {
-        (0..CALLS).map(|item| discriminant(&plan.fault(item, 1))).collect()
+        (0..CALLS)
+            .map(|item| discriminant(&plan.fault(item, 1)))
+            .collect()
     }
 
     #[test]
@@ -229,7 +233,8 @@ mod tests {
         let mut backward: Vec<_> = (0..CALLS).rev().map(|item| other.fault(item, 2)).collect();
         backward.reverse();
         assert_eq!(forward, backward);
-        let differs = (0..CALLS).any(|item| one.fault(item, 1) != Plan::new(8, CALLS).fault(item, 1));
+        let differs =
+            (0..CALLS).any(|item| one.fault(item, 1) != Plan::new(8, CALLS).fault(item, 1));
         assert!(differs, "another seed is another plan");
     }
 
@@ -253,10 +258,15 @@ mod tests {
     fn the_start_is_calm_and_about_an_eighth_of_the_rest_is_not() {
         let plan = Plan::new(7, CALLS);
         assert!((0..CALM_MAX).all(|item| plan.fault(item, 1) == Fault::Honest));
-        let faulty =
-            (CALM_MAX..CALLS).filter(|item| plan.fault(*item, 1) != Fault::Honest).count();
+        let faulty = (CALM_MAX..CALLS)
+            .filter(|item| plan.fault(*item, 1) != Fault::Honest)
+            .count();
         assert!((270..=460).contains(&faulty), "{faulty} of 2700");
-        assert_eq!(plan.fault(CALLS + 5, 1), Fault::Honest, "outside the batch nothing is planned");
+        assert_eq!(
+            plan.fault(CALLS + 5, 1),
+            Fault::Honest,
+            "outside the batch nothing is planned"
+        );
     }
 
     #[test]

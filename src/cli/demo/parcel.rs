@@ -59,13 +59,19 @@ pub(super) fn read(tracking_no: &str) -> Option<Reading> {
     }
     let item = digits[..8].parse().ok()?;
     let check: u32 = digits[8..].parse().ok()?;
-    Some(Reading { item, valid: check == check_digit(item) })
+    Some(Reading {
+        item,
+        valid: check == check_digit(item),
+    })
 }
 
 fn check_digit(item: u32) -> u32 {
     let digits = format!("{item:08}");
-    let sum: u32 =
-        digits.bytes().zip(WEIGHTS).map(|(digit, weight)| u32::from(digit - b'0') * weight).sum();
+    let sum: u32 = digits
+        .bytes()
+        .zip(WEIGHTS)
+        .map(|(digit, weight)| u32::from(digit - b'0') * weight)
+        .sum();
     match 11 - sum % 11 {
         10 => 0,
         11 => 5,
@@ -87,10 +93,23 @@ mod tests {
     #[test]
     fn a_number_reads_back_and_a_mistyped_one_is_told() {
         for item in [0, 1, 2_999, 99_999_999] {
-            assert_eq!(read(&tracking_no(item, false)), Some(Reading { item, valid: true }));
-            assert_eq!(read(&tracking_no(item, true)), Some(Reading { item, valid: false }));
+            assert_eq!(
+                read(&tracking_no(item, false)),
+                Some(Reading { item, valid: true })
+            );
+            assert_eq!(
+                read(&tracking_no(item, true)),
+                Some(Reading { item, valid: false })
+            );
         }
-        for wrong in ["", "RXDE", "RX12DE", "RX00000000aDE", "XX000000015DE", "RX0000000155DE"] {
+        for wrong in [
+            "",
+            "RXDE",
+            "RX12DE",
+            "RX00000000aDE",
+            "XX000000015DE",
+            "RX0000000155DE",
+        ] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
     }

@@ -33,12 +33,18 @@ pub(super) struct Through {
 enum Reading {
     Final(Told),
     /// Nothing was decided: repeat with the same id, and give up with that word.
-    Repeat { pause: Duration, at_last: Told },
+    Repeat {
+        pause: Duration,
+        at_last: Told,
+    },
 }
 
 impl Through {
     pub(super) fn new(gateway: SocketAddr, seed: u64) -> Self {
-        Self { client: Client::new(gateway), seed }
+        Self {
+            client: Client::new(gateway),
+            seed,
+        }
     }
 }
 
@@ -74,14 +80,20 @@ fn request(call_id: &str, parcel: &Parcel) -> Request<Bytes> {
 
 fn read(attempt: Result<Answer, Failure>) -> Reading {
     let Ok(answer) = attempt else {
-        return Reading::Repeat { pause: PAUSE, at_last: Told::Nothing };
+        return Reading::Repeat {
+            pause: PAUSE,
+            at_last: Told::Nothing,
+        };
     };
     let pause = answer.retry_after().unwrap_or(PAUSE);
     match answer.field("x-call-outcome") {
         "unresolved" => Reading::Final(Told::Open),
         "answered" | "receipt" | "replayed" => settled(answer.status, pause),
         "refused" => refused(&answer, pause),
-        _ => Reading::Repeat { pause, at_last: Told::Nothing },
+        _ => Reading::Repeat {
+            pause,
+            at_last: Told::Nothing,
+        },
     }
 }
 
@@ -89,7 +101,10 @@ fn read(attempt: Result<Answer, Failure>) -> Reading {
 fn settled(status: StatusCode, pause: Duration) -> Reading {
     match status.as_u16() {
         200..=399 => Reading::Final(Told::Done),
-        401 | 403 | 408 | 425 | 429 => Reading::Repeat { pause, at_last: Told::Failed },
+        401 | 403 | 408 | 425 | 429 => Reading::Repeat {
+            pause,
+            at_last: Told::Failed,
+        },
         400..=499 => Reading::Final(Told::Refused),
         _ => Reading::Final(Told::Failed),
     }
@@ -117,17 +132,28 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("x-call-outcome", outcome.parse().expect("a header value"));
         let status = StatusCode::from_u16(status).expect("a status");
-        Answer { status, headers, body: Bytes::from(body.to_string()) }
+        Answer {
+            status,
+            headers,
+            body: Bytes::from(body.to_string()),
+        }
     }
 
     fn check(status: u16, outcome: &str, body: &Value, expected: Reading) {
-        assert_eq!(read(Ok(answer(status, outcome, body))), expected, "{status} {outcome} {body}");
+        assert_eq!(
+            read(Ok(answer(status, outcome, body))),
+            expected,
+            "{status} {outcome} {body}"
+        );
     }
 
     #[test]
     fn every_answer_of_the_gateway_has_one_reading() {
         let none = json!({});
-        let repeat = |at_last| Reading::Repeat { pause: PAUSE, at_last };
+        let repeat = |at_last| Reading::Repeat {
+            pause: PAUSE,
+            at_last,
+        };
         check(200, "answered", &none, Reading::Final(Told::Done));
         check(200, "receipt", &none, Reading::Final(Told::Done));
         check(200, "replayed", &none, Reading::Final(Told::Done));
@@ -141,7 +167,12 @@ mod tests {
         check(502, "refused", &unsent, repeat(Told::Failed));
         let running = json!({"sent": "yes", "repeat": "same-call-id-only"});
         check(409, "refused", &running, repeat(Told::Nothing));
-        check(422, "refused", &json!({"sent": "no", "repeat": "never"}), Reading::Final(Told::Failed));
+        check(
+            422,
+            "refused",
+            &json!({"sent": "no", "repeat": "never"}),
+            Reading::Final(Told::Failed),
+        );
         check(200, "", &none, repeat(Told::Nothing));
         assert_eq!(read(Err(Failure::TimedOut)), repeat(Told::Nothing));
     }
@@ -149,8 +180,15 @@ mod tests {
     #[test]
     fn retry_after_sets_the_pause() {
         let mut busy = answer(429, "answered", &json!({}));
-        busy.headers.insert("retry-after", "2".parse().expect("a header value"));
+        busy.headers
+            .insert("retry-after", "2".parse().expect("a header value"));
         let pause = Duration::from_secs(2);
-        assert_eq!(read(Ok(busy)), Reading::Repeat { pause, at_last: Told::Failed });
+        assert_eq!(
+            read(Ok(busy)),
+            Reading::Repeat {
+                pause,
+                at_last: Told::Failed
+            }
+        );
     }
 }

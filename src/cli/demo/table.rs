@@ -4,18 +4,27 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::audit::Figures;
 
+type Cell = fn(&Figures) -> String;
+
+/// What a reader needs to judge the figures.
+pub(super) const LEGEND: &str = "\
+lost: not done, and nobody will do it; told wrong: told it failed when it was done, or the reverse.
+The figures are the tool's own. It does not deduplicate: a second send is a second effect.";
+
 /// The table of both columns.
 pub(super) fn table(plain: &Figures, gateway: &Figures) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header(["", "plain retry with a new key", "callgate"]);
-    let rows: [(&str, fn(&Figures) -> String); 11] = [
+    let rows: [(&str, Cell); 11] = [
         ("calls", |column| column.calls.to_string()),
         ("effects executed", |column| column.effects.to_string()),
         ("executed twice", twice),
         ("lost", |column| column.lost.to_string()),
         ("told wrong", |column| column.told_wrong.to_string()),
-        ("refused by the tool, told so", |column| column.refused.to_string()),
+        ("refused by the tool, told so", |column| {
+            column.refused.to_string()
+        }),
         ("open, and told so", |column| column.open.to_string()),
         ("retries", |column| column.retries.to_string()),
         ("receipts asked", |column| column.receipts_asked.to_string()),
@@ -61,7 +70,11 @@ pub(super) fn verdict(plain: &Figures, gateway: &Figures) -> String {
 }
 
 fn callers(count: u64) -> String {
-    if count == 1 { "1 caller".to_owned() } else { format!("{count} callers") }
+    if count == 1 {
+        "1 caller".to_owned()
+    } else {
+        format!("{count} callers")
+    }
 }
 
 fn twice(column: &Figures) -> String {
@@ -76,8 +89,11 @@ fn dead_letters(column: &Figures) -> String {
         return "-".to_owned();
     }
     let total: u64 = column.dead_letters.values().sum();
-    let ends: Vec<_> =
-        column.dead_letters.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    let ends: Vec<_> = column
+        .dead_letters
+        .iter()
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
     format!("{total}\n{}", ends.join("\n"))
 }
 
@@ -146,7 +162,16 @@ mod tests {
              (2 are in the queue, and their callers know it); on the same faults the plain client \
              executed 300 calls more than once, lost 12 and told 1 caller something untrue."
         );
-        let bad = verdict(&plain(), &Figures { lost: 1, ..gateway() });
-        assert!(bad.starts_with("NOT CLEAN: with callgate 0 executed twice, 1 lost"), "{bad}");
+        let bad = verdict(
+            &plain(),
+            &Figures {
+                lost: 1,
+                ..gateway()
+            },
+        );
+        assert!(
+            bad.starts_with("NOT CLEAN: with callgate 0 executed twice, 1 lost"),
+            "{bad}"
+        );
     }
 }

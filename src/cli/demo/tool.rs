@@ -78,7 +78,11 @@ impl Tool {
         });
         let closing = CancellationToken::new();
         let address = door::open(Arc::clone(&desk), closing.clone())?;
-        Ok(Self { desk, address, _door: closing.drop_guard() })
+        Ok(Self {
+            desk,
+            address,
+            _door: closing.drop_guard(),
+        })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -93,7 +97,9 @@ impl Tool {
     /// Waits until no work is in hand, at most `patience`; says whether that came true.
     pub(super) async fn quiet(&self, patience: Duration) -> bool {
         self.desk.exchanges.close();
-        tokio::time::timeout(patience, self.desk.exchanges.wait()).await.is_ok()
+        tokio::time::timeout(patience, self.desk.exchanges.wait())
+            .await
+            .is_ok()
     }
 }
 
@@ -103,22 +109,35 @@ impl Desk {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         if head.method == Method::POST && path == "/track" {
-            let call_id = head.headers.get("x-call-id").and_then(|id| id.to_str().ok());
+            let call_id = head
+                .headers
+                .get("x-call-id")
+                .and_then(|id| id.to_str().ok());
             let Some(call_id) = call_id.map(str::to_owned) else {
-                return Ok(answer(StatusCode::BAD_REQUEST, &json!({"error": "X-Call-Id is missing"})));
+                return Ok(answer(
+                    StatusCode::BAD_REQUEST,
+                    &json!({"error": "X-Call-Id is missing"}),
+                ));
             };
             let Ok(body) = Limited::new(body, REQUEST_BYTES_MAX).collect().await else {
                 return Err(Cut::Close);
             };
             let exchange = Arc::clone(&self).track(call_id, body.to_bytes());
-            return self.exchanges.spawn(exchange).await.unwrap_or(Err(Cut::Close));
+            return self
+                .exchanges
+                .spawn(exchange)
+                .await
+                .unwrap_or(Err(Cut::Close));
         }
         if head.method == Method::GET && path == "/books" {
             return Ok(answer(StatusCode::OK, &self.books.lock().summary()));
         }
         match path.strip_prefix("/receipts/") {
             Some(call_id) if head.method == Method::GET => Ok(self.tell(call_id).await),
-            _ => Ok(answer(StatusCode::NOT_FOUND, &json!({"error": "no such endpoint"}))),
+            _ => Ok(answer(
+                StatusCode::NOT_FOUND,
+                &json!({"error": "no such endpoint"}),
+            )),
         }
     }
 
@@ -128,7 +147,10 @@ impl Desk {
         let call_id = percent_encoding::percent_decode_str(call_id).decode_utf8_lossy();
         match self.books.lock().ask(&call_id) {
             Some(receipt) => answer(StatusCode::OK, &receipt.document(&call_id)),
-            None => answer(StatusCode::NOT_FOUND, &json!({"callId": call_id, "state": "NOT_FOUND"})),
+            None => answer(
+                StatusCode::NOT_FOUND,
+                &json!({"callId": call_id, "state": "NOT_FOUND"}),
+            ),
         }
     }
 
@@ -172,7 +194,7 @@ impl Desk {
         }
     }
 
-    /// Notes the arrival, begins the outage that the plan has for this moment, and looks up the fault.
+    /// Notes the arrival, begins the outage that is planned for this moment, looks up the fault.
     fn receive(self: &Arc<Self>, parcel: &Parcel) -> Fault {
         let arrival = self.books.lock().arrive(&parcel.tracking_no);
         if arrival.attempt == 1
@@ -183,8 +205,9 @@ impl Desk {
         // A fault asked for by name strikes once, so that the repeat shows how the call ends.
         let asked_for = Fault::named(&parcel.scene).filter(|_| arrival.attempt == 1);
         let planned = || {
-            parcel::read(&parcel.tracking_no)
-                .map_or(Fault::Honest, |reading| self.plan.fault(reading.item, arrival.attempt))
+            parcel::read(&parcel.tracking_no).map_or(Fault::Honest, |reading| {
+                self.plan.fault(reading.item, arrival.attempt)
+            })
         };
         asked_for.unwrap_or_else(planned)
     }
@@ -194,12 +217,16 @@ impl Desk {
         let number = &parcel.tracking_no;
         if parcel::read(number).is_some_and(|reading| reading.valid) {
             let body = json!({"trackingNo": number, "scene": parcel.scene, "recorded": true});
-            self.books.lock().execute(call_id, number, &body.to_string());
+            self.books
+                .lock()
+                .execute(call_id, number, &body.to_string());
             return answer(StatusCode::OK, &body);
         }
         let body = json!({"trackingNo": number, "error": "not a tracking number: check digit"});
         let status = StatusCode::UNPROCESSABLE_ENTITY;
-        self.books.lock().refuse(call_id, number, status.as_u16(), &body.to_string());
+        self.books
+            .lock()
+            .refuse(call_id, number, status.as_u16(), &body.to_string());
         answer(status, &body)
     }
 
@@ -224,21 +251,30 @@ impl Desk {
 }
 
 fn broken() -> Answer {
-    answer(StatusCode::INTERNAL_SERVER_ERROR, &json!({"error": "something went wrong"}))
+    answer(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        &json!({"error": "something went wrong"}),
+    )
 }
 
 fn busy() -> Answer {
-    let mut answer = answer(StatusCode::TOO_MANY_REQUESTS, &json!({"error": "too many requests"}));
-    answer.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+    let mut answer = answer(
+        StatusCode::TOO_MANY_REQUESTS,
+        &json!({"error": "too many requests"}),
+    );
+    answer
+        .headers_mut()
+        .insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
     answer
 }
 
 fn answer(status: StatusCode, body: &Value) -> Answer {
     let mut answer = Response::new(Full::new(Bytes::from(body.to_string())));
     *answer.status_mut() = status;
-    answer
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static("application/json"),
+    );
     answer
 }
 

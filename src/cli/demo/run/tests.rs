@@ -35,7 +35,11 @@ type Answer = Response<Full<Bytes>>;
 
 impl StandIn {
     async fn open(tool: SocketAddr, hasty_sends: u32) -> SocketAddr {
-        let stand_in = Arc::new(Self { tool, hasty_sends, unresolved: Mutex::default() });
+        let stand_in = Arc::new(Self {
+            tool,
+            hasty_sends,
+            unresolved: Mutex::default(),
+        });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         tokio::spawn(async move {
@@ -67,7 +71,10 @@ impl StandIn {
         if let Some(id) = path.strip_prefix("/_callgate/receipts/") {
             return self.receipt(id).await;
         }
-        let id = head.headers["x-call-id"].to_str().expect("ASCII").to_owned();
+        let id = head.headers["x-call-id"]
+            .to_str()
+            .expect("ASCII")
+            .to_owned();
         let body = body.collect().await.expect("a body").to_bytes();
         self.forward(&id, body).await
     }
@@ -98,7 +105,10 @@ impl StandIn {
         let path = format!("/receipts/{id}");
         // The tool may still lie dead, which no patience of a single attempt outlasts.
         let patience = Duration::from_secs(5);
-        let answer = Client::new(self.tool).ask(get(&path), patience).await.expect("a receipt");
+        let answer = Client::new(self.tool)
+            .ask(get(&path), patience)
+            .await
+            .expect("a receipt");
         let mut receipt: Value = serde_json::from_slice(&answer.body).expect("JSON");
         if answer.status == 404 {
             receipt["state"] = json!("UNKNOWN");
@@ -117,7 +127,13 @@ fn document(status: u16, outcome: &str, body: &Value) -> Answer {
 }
 
 fn args(calls: u32) -> DemoArgs {
-    DemoArgs { seed: 7, calls, workers: 20, keep: false, tool: false }
+    DemoArgs {
+        seed: 42,
+        calls,
+        workers: 20,
+        keep: false,
+        tool: false,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,25 +142,35 @@ async fn an_honest_gateway_is_clean_and_is_stopped_at_the_end() {
     let noted = Arc::clone(&stopped);
     let launch: Launch = Box::new(move |setting| {
         assert!(setting.folder.is_dir());
-        let tool = setting.variables[TOOL_VARIABLE].strip_prefix("http://").expect("a url");
+        let tool = setting.variables[TOOL_VARIABLE]
+            .strip_prefix("http://")
+            .expect("a url");
         let tool = tool.parse().expect("an address");
         let handle = tokio::runtime::Handle::current();
         let address = handle.block_on(StandIn::open(tool, 0));
-        Ok(Gateway::new(address, address, move || noted.store(true, Ordering::SeqCst)))
+        Ok(Gateway::new(address, address, move || {
+            noted.store(true, Ordering::SeqCst)
+        }))
     });
-    assert!(compare(&args(150), launch).await.expect("carried out"));
+    assert!(compare(&args(100), launch).await.expect("carried out"));
     assert!(stopped.load(Ordering::SeqCst));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_sends_again_when_it_does_not_know_is_found_out() {
-    let args = args(150);
+    let args = args(100);
     let plan = Plan::new(args.seed, args.calls);
     let tool = Tool::open(plan).expect("a free port");
     let address = StandIn::open(tool.address(), 3).await;
     let gateway = Gateway::new(address, address, || ());
-    let batch = Batch { plan, calls: args.calls, workers: args.workers };
-    let figures = through(batch, args.seed, &tool, &gateway).await.expect("carried out");
+    let batch = Batch {
+        plan,
+        calls: args.calls,
+        workers: args.workers,
+    };
+    let figures = through(batch, args.seed, &tool, &gateway)
+        .await
+        .expect("carried out");
     assert!(figures.twice > 0, "{figures:?}");
     assert!(!figures.clean());
     assert!(!figures.findings.is_empty());
@@ -154,7 +180,10 @@ async fn a_gateway_that_sends_again_when_it_does_not_know_is_found_out() {
 async fn a_gateway_that_does_not_start_is_an_error_with_its_cause() {
     let launch: Launch = Box::new(|_| Err(anyhow::anyhow!("the port is taken")));
     let error = compare(&args(2), launch).await.expect_err("no gateway");
-    assert_eq!(format!("{error:#}"), "starting the gateway: the port is taken");
+    assert_eq!(
+        format!("{error:#}"),
+        "starting the gateway: the port is taken"
+    );
 }
 
 #[test]
@@ -179,7 +208,10 @@ fn the_configuration_takes_the_tool_from_its_variable() {
 async fn the_queue_is_waited_for_until_nothing_moves() {
     let seen = Arc::new(Mutex::new(3_u32));
     let address = moving_queue(Arc::clone(&seen)).await;
-    let waited = Operator::new(address, address).drain().await.expect("answers");
+    let waited = Operator::new(address, address)
+        .drain()
+        .await
+        .expect("answers");
     assert_eq!(*seen.lock(), 0);
     assert!(waited < Duration::from_secs(10));
 }
@@ -191,14 +223,23 @@ async fn moving_queue(left: Arc<Mutex<u32>>) -> SocketAddr {
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.expect("a look");
         let service = service_fn(move |request: Request<Incoming>| {
-            let queued = request.uri().query().is_some_and(|query| query.contains("QUEUED"));
+            let queued = request
+                .uri()
+                .query()
+                .is_some_and(|query| query.contains("QUEUED"));
             let mut left = left.lock();
             *left -= u32::from(queued && *left > 0);
-            let rows = if *left > 0 && queued { vec![json!({"state": "QUEUED"})] } else { vec![] };
+            let rows = if *left > 0 && queued {
+                vec![json!({"state": "QUEUED"})]
+            } else {
+                vec![]
+            };
             let page = document(200, "", &json!({"items": rows, "next": null}));
             async move { Ok::<_, std::convert::Infallible>(page) }
         });
-        let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        let _ = http1::Builder::new()
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
     });
     address
 }

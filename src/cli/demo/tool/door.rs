@@ -30,7 +30,9 @@ pub(super) fn open(desk: Arc<Desk>, closing: CancellationToken) -> io::Result<So
     let first = bind(address)?.listen(BACKLOG)?;
     tokio::spawn(async move {
         let _anchor = anchor;
-        closing.run_until_cancelled(attend(desk, address, first)).await;
+        closing
+            .run_until_cancelled(attend(desk, address, first))
+            .await;
     });
     Ok(address)
 }
@@ -72,11 +74,17 @@ async fn accept(desk: &Arc<Desk>, listener: TcpListener, health: &mut watch::Rec
 async fn converse(desk: Arc<Desk>, stream: TcpStream) {
     let _ = stream.set_nodelay(true);
     // A second handle on the socket: hyper owns the stream, and the kind of cut is a socket option.
-    let Ok(line) = SockRef::from(&stream).try_clone().map(Arc::new) else { return };
+    let Ok(line) = SockRef::from(&stream).try_clone().map(Arc::new) else {
+        return;
+    };
     let mut health = desk.health.subscribe();
     let service = service_fn(|request| {
         let (desk, line) = (Arc::clone(&desk), Arc::clone(&line));
-        async move { desk.serve(request).await.inspect_err(|cut| prepare(*cut, &line)) }
+        async move {
+            desk.serve(request)
+                .await
+                .inspect_err(|cut| prepare(*cut, &line))
+        }
     });
     let serving = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     let mut serving = pin!(serving);
