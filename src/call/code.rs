@@ -109,8 +109,13 @@ pub enum Word {
 
 impl Word {
     /// Every word, in the order of the documentation.
-    pub const ALL: [Self; 5] =
-        [Self::Answered, Self::Receipt, Self::Replayed, Self::Unresolved, Self::Refused];
+    pub const ALL: [Self; 5] = [
+        Self::Answered,
+        Self::Receipt,
+        Self::Replayed,
+        Self::Unresolved,
+        Self::Refused,
+    ];
 
     /// The word on the wire and as a metric label.
     #[must_use]

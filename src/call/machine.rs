@@ -127,9 +127,11 @@ impl Machine {
     pub fn on(&mut self, event: Event, now: Mono, chance: Chance) -> Step {
         match event {
             Event::Begun => self.begun(),
-            Event::Attempted { outcome, retry_after, open } => {
-                self.attempted(now, chance, outcome, retry_after, open)
-            }
+            Event::Attempted {
+                outcome,
+                retry_after,
+                open,
+            } => self.attempted(now, chance, outcome, retry_after, open),
             Event::Head(reading) => self.head(reading),
             Event::LateAnswer { n, reading } => self.late_answer(now, n, reading),
             Event::LateEnded { .. } => self.late_ended(now),
@@ -153,7 +155,10 @@ impl Machine {
     fn send(&mut self, again: bool) -> Step {
         self.phase = Phase::InFlight;
         let cause = again.then(|| self.tally.cause());
-        Step::Send { n: self.tally.begin_send(), cause }
+        Step::Send {
+            n: self.tally.begin_send(),
+            cause,
+        }
     }
 
     fn attempted(
@@ -274,7 +279,9 @@ impl Machine {
     }
 
     fn receipt(&mut self, now: Mono, chance: Chance, answer: Answer) -> Step {
-        let Phase::Asking(question) = self.phase else { return self.impossible() };
+        let Phase::Asking(question) = self.phase else {
+            return self.impossible();
+        };
         let answer = self.tally.weigh(now, answer, &self.policy);
         match answer {
             Answer::State(State::Success) => return self.end(Ending::ReceiptSuccess),
@@ -384,7 +391,9 @@ impl Machine {
     }
 
     fn waited(&mut self, now: Mono, chance: Chance) -> Step {
-        let Phase::Waiting(next) = self.phase else { return self.impossible() };
+        let Phase::Waiting(next) = self.phase else {
+            return self.impossible();
+        };
         match next {
             Next::Ask => self.ask(Question::State),
             Next::Close => self.close(now),
@@ -442,9 +451,7 @@ impl Machine {
     }
 
     fn client_gone(&mut self) -> Step {
-        if self.policy.on_client_gone == OnClientGone::Cancel
-            && self.sending == Sending::Allowed
-        {
+        if self.policy.on_client_gone == OnClientGone::Cancel && self.sending == Sending::Allowed {
             self.sending = Sending::Cancelled;
         }
         Step::Keep

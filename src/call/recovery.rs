@@ -98,7 +98,11 @@ impl Recovery {
             Event::Receipt(answer) => self.receipt(now, chance, answer),
             Event::Closed => self.closed(now, chance),
             Event::Waited => self.waited(chance),
-            Event::Attempted { outcome, retry_after, open } => {
+            Event::Attempted {
+                outcome,
+                retry_after,
+                open,
+            } => {
                 self.tally.attempted(now, outcome, retry_after, open);
                 self.attempted(chance, outcome)
             }
@@ -129,25 +133,40 @@ impl Recovery {
         }
         if !self.tally.is_unclear() {
             // Nothing ever reached the tool: there is nothing to ask about.
-            return if self.may_send() { self.send() } else { self.over_unsettled(chance) };
+            return if self.may_send() {
+                self.send()
+            } else {
+                self.over_unsettled(chance)
+            };
         }
         if self.policy.receipt.is_some() {
             self.phase = Phase::Asking;
             return Step::Ask;
         }
-        let declared = self.tally.permits(Answer::State(State::Unknown), &self.policy);
-        if declared && self.may_send() { self.send() } else { self.manual(Reason::NoReceipt) }
+        let declared = self
+            .tally
+            .permits(Answer::State(State::Unknown), &self.policy);
+        if declared && self.may_send() {
+            self.send()
+        } else {
+            self.manual(Reason::NoReceipt)
+        }
     }
 
     fn send(&mut self) -> Step {
         self.phase = Phase::InFlight;
         let cause = (self.tally.sends() > 0).then(|| self.tally.cause());
-        Step::Send { n: self.tally.begin_send(), cause }
+        Step::Send {
+            n: self.tally.begin_send(),
+            cause,
+        }
     }
 
     fn receipt(&mut self, now: Mono, chance: Chance, answer: Answer) -> Step {
-        let asking =
-            matches!(self.phase, Phase::Asking | Phase::Confirming | Phase::AskingAgain);
+        let asking = matches!(
+            self.phase,
+            Phase::Asking | Phase::Confirming | Phase::AskingAgain
+        );
         if !asking {
             return self.impossible(chance);
         }
@@ -277,12 +296,22 @@ impl Recovery {
         };
         self.phase = Phase::Ended;
         let state = Parked::Queued(self.policy.retry.spread(gap, chance));
-        Step::Park(Parking { reason, state, kept: None, cancelled: false })
+        Step::Park(Parking {
+            reason,
+            state,
+            kept: None,
+            cancelled: false,
+        })
     }
 
     fn manual(&mut self, reason: Reason) -> Step {
         self.phase = Phase::Ended;
-        Step::Park(Parking { reason, state: Parked::Manual, kept: None, cancelled: false })
+        Step::Park(Parking {
+            reason,
+            state: Parked::Manual,
+            kept: None,
+            cancelled: false,
+        })
     }
 
     fn end(&mut self, ending: Ending) -> Step {

@@ -121,7 +121,10 @@ impl Tally {
     #[must_use]
     pub const fn kept_5xx(&self) -> Option<u8> {
         match self.kept {
-            Some(Kept { n, reading: Reading::Kept(status) }) if status.as_u16() >= 500 => Some(n),
+            Some(Kept {
+                n,
+                reading: Reading::Kept(status),
+            }) if status.as_u16() >= 500 => Some(n),
             Some(_) | None => None,
         }
     }

@@ -111,7 +111,10 @@ impl Told {
         code: Code,
         detail: impl Into<String>,
     ) -> Self {
-        Self::refused(call, Problem::new(code, detail, Sent::Unknown, Repeat::SameCallIdOnly))
+        Self::refused(
+            call,
+            Problem::new(code, detail, Sent::Unknown, Repeat::SameCallIdOnly),
+        )
     }
 
     /// A refusal by the gateway.

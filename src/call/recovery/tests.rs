@@ -38,20 +38,34 @@ fn after(policy: Policy, round: u32, events: &[Event]) -> Step {
 }
 
 fn attempted(outcome: Outcome) -> Event {
-    Event::Attempted { outcome, retry_after: None, open: false }
+    Event::Attempted {
+        outcome,
+        retry_after: None,
+        open: false,
+    }
 }
 
 fn answered(n: u16) -> Event {
-    attempted(Outcome::Answered(Reading::by_status(StatusCode::from_u16(n).unwrap())))
+    attempted(Outcome::Answered(Reading::by_status(
+        StatusCode::from_u16(n).unwrap(),
+    )))
 }
 
 fn reason(step: Step) -> (Reason, Parked) {
-    let Step::Park(parking) = step else { panic!("not parked: {step:?}") };
+    let Step::Park(parking) = step else {
+        panic!("not parked: {step:?}")
+    };
     (parking.reason, parking.state)
 }
 
 const NEXT: Parked = Parked::Queued(Duration::from_secs(300));
-const SENT: [Event; 5] = [NOT_FOUND, Event::Closed, Event::Waited, NOT_FOUND, Event::DeadlinePassed];
+const SENT: [Event; 5] = [
+    NOT_FOUND,
+    Event::Closed,
+    Event::Waited,
+    NOT_FOUND,
+    Event::DeadlinePassed,
+];
 
 #[test]
 fn a_round_asks_settles_or_plans_the_next_and_the_last_one_ends_with_a_human() {
@@ -64,10 +78,18 @@ fn a_round_asks_settles_or_plans_the_next_and_the_last_one_ends_with_a_human() {
         let next = after(policy(), 1, &[state(word)]);
         assert_eq!(reason(next), (Reason::RoundsExhausted, NEXT));
         let last = after(policy(), 2, &[state(word)]);
-        assert_eq!(reason(last), (Reason::RoundsExhausted, Parked::Manual), "{word:?}");
+        assert_eq!(
+            reason(last),
+            (Reason::RoundsExhausted, Parked::Manual),
+            "{word:?}"
+        );
     }
     let not_found = after(policy(), 1, &[NOT_FOUND]);
-    assert_eq!(reason(not_found).1, NEXT, "without `resend` it is never sent");
+    assert_eq!(
+        reason(not_found).1,
+        NEXT,
+        "without `resend` it is never sent"
+    );
 }
 
 #[test]
@@ -75,9 +97,21 @@ fn a_believed_not_found_is_closed_settled_and_asked_again_before_the_one_resend(
     assert_eq!(after(resending(), 1, &SENT[..1]), Step::CloseEarlier);
     assert!(matches!(after(resending(), 1, &SENT[..2]), Step::Wait(_)));
     assert_eq!(after(resending(), 1, &SENT[..3]), Step::Ask);
-    assert!(matches!(after(resending(), 1, &SENT[..4]), Step::Send { n: 2, .. }));
-    assert_eq!(reason(after(resending(), 2, &SENT[..1])).1, Parked::Manual, "the last only asks");
-    let other = [NOT_FOUND, Event::Closed, Event::Waited, state(State::Processing)];
+    assert!(matches!(
+        after(resending(), 1, &SENT[..4]),
+        Step::Send { n: 2, .. }
+    ));
+    assert_eq!(
+        reason(after(resending(), 2, &SENT[..1])).1,
+        Parked::Manual,
+        "the last only asks"
+    );
+    let other = [
+        NOT_FOUND,
+        Event::Closed,
+        Event::Waited,
+        state(State::Processing),
+    ];
     assert_eq!(reason(after(resending(), 1, &other)).1, NEXT);
 }
 
@@ -85,16 +119,37 @@ fn a_believed_not_found_is_closed_settled_and_asked_again_before_the_one_resend(
 fn the_answer_of_a_resend_counts_as_in_line() {
     let then = |events: &[Event]| after(resending(), 1, &[&SENT[..4], events].concat());
     assert_eq!(then(&[answered(201)]), Step::Answer(Ending::Success(2)));
-    assert_eq!(then(&[answered(422)]), Step::Ask, "it speaks only for itself");
+    assert_eq!(
+        then(&[answered(422)]),
+        Step::Ask,
+        "it speaks only for itself"
+    );
     assert_eq!(then(&[answered(422), NOT_FOUND]), Step::CloseEarlier);
-    let confirmed = [answered(422), NOT_FOUND, Event::Closed, Event::Waited, NOT_FOUND];
+    let confirmed = [
+        answered(422),
+        NOT_FOUND,
+        Event::Closed,
+        Event::Waited,
+        NOT_FOUND,
+    ];
     assert_eq!(then(&confirmed), Step::Answer(Ending::Failure(2)));
     assert_eq!(then(&[answered(429)]), Step::Ask);
-    assert_eq!(reason(then(&[answered(429), NOT_FOUND])).1, NEXT, "429 here is unclear");
+    assert_eq!(
+        reason(then(&[answered(429), NOT_FOUND])).1,
+        NEXT,
+        "429 here is unclear"
+    );
     assert_eq!(then(&[answered(500)]), Step::Ask);
-    assert_eq!(reason(then(&[answered(500), NOT_FOUND])).1, NEXT, "one resend a round");
+    assert_eq!(
+        reason(then(&[answered(500), NOT_FOUND])).1,
+        NEXT,
+        "one resend a round"
+    );
     let refused = attempted(Outcome::NotSent(NotSent::Connect));
-    assert_eq!(then(&[refused, state(State::Success)]), Step::Answer(Ending::ReceiptSuccess));
+    assert_eq!(
+        then(&[refused, state(State::Success)]),
+        Step::Answer(Ending::ReceiptSuccess)
+    );
 }
 
 #[test]
@@ -118,14 +173,20 @@ fn what_never_reached_the_tool_is_sent_without_a_question() {
     let step = unsent.on(Event::Begun, Mono(0), Chance::new(0.5));
     assert!(matches!(step, Step::Send { n: 2, .. }));
     let refused = attempted(Outcome::NotSent(NotSent::Connect));
-    assert_eq!(reason(unsent.on(refused, Mono(0), Chance::new(0.5))).1, NEXT);
+    assert_eq!(
+        reason(unsent.on(refused, Mono(0), Chance::new(0.5))).1,
+        NEXT
+    );
 }
 
 #[test]
 fn a_route_without_receipt_goes_to_a_human_unless_the_tool_dedupes() {
     let mut silent = resending();
     silent.receipt = None;
-    assert_eq!(reason(after(silent.clone(), 1, &[])), (Reason::NoReceipt, Parked::Manual));
+    assert_eq!(
+        reason(after(silent.clone(), 1, &[])),
+        (Reason::NoReceipt, Parked::Manual)
+    );
     let mut numbers = silent.retry.numbers();
     numbers.resend_on = ResendOn::NotFoundOrUnknown;
     silent.retry = Retry::new(numbers).unwrap();
@@ -142,13 +203,26 @@ fn a_failure_that_shall_be_seen_stays_in_front_of_a_human() {
 
 #[test]
 fn a_late_answer_settles_during_and_after_a_round() {
-    let late = Event::LateAnswer { n: 2, reading: Reading::Success(StatusCode::OK) };
+    let late = Event::LateAnswer {
+        n: 2,
+        reading: Reading::Success(StatusCode::OK),
+    };
     let silent = Outcome::Unclear(Unclear::Timeout);
-    let open = Event::Attempted { outcome: silent, retry_after: None, open: true };
+    let open = Event::Attempted {
+        outcome: silent,
+        retry_after: None,
+        open: true,
+    };
     let during = [&SENT[..4], &[open, late]].concat();
-    assert_eq!(after(resending(), 1, &during), Step::Answer(Ending::Success(2)));
+    assert_eq!(
+        after(resending(), 1, &during),
+        Step::Answer(Ending::Success(2))
+    );
     let past = [&SENT[..4], &[open, state(State::Unknown), late]].concat();
-    assert_eq!(after(resending(), 1, &past), Step::Answer(Ending::Success(2)));
+    assert_eq!(
+        after(resending(), 1, &past),
+        Step::Answer(Ending::Success(2))
+    );
 }
 
 proptest! {
