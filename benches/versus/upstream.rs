@@ -129,8 +129,6 @@ fn answer_body() -> String {
 
 fn answer(status: &str, body: &str) -> Vec<u8> {
     let length = body.len();
-    format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-    )
-    .into_bytes()
+    let head = "Content-Type: application/json\r\nContent-Length: ";
+    format!("HTTP/1.1 {status}\r\n{head}{length}\r\n\r\n{body}").into_bytes()
 }
