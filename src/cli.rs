@@ -1,3 +1,4 @@
-//! The command line: one module per subcommand. Composition only, no decision about a call is made here.
+//! The command line: one module per subcommand. Composition only; no decision about a call is
+//! made here.
 
 pub mod demo;
