@@ -1,4 +1,4 @@
-//! The command line: one module per subcommand. Composition only; no decision about a call is
-//! made here.
+//! The command line: one module per subcommand. Composition only; nothing about a call is decided
+//! here.
 
 pub mod demo;
