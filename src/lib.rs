@@ -29,7 +29,8 @@
 // 0: pure decisions.
 pub mod call;
 
-// 1: chance, and what operators see.
+// 1: the edges of one process.
+pub mod config;
 pub mod entropy;
 pub mod telemetry;
 
@@ -39,5 +40,7 @@ pub mod ledger;
 // 3: decisions meet effects.
 pub mod flow;
 
-// 1: the edges of one process.
-pub mod config;
+// 5: the operator's door.
+pub mod admin;
+
+// 7: the command line.
