@@ -29,7 +29,7 @@
 // 0: pure decisions.
 pub mod call;
 
-// 1: the edges of one process.
+// 1: chance, configuration, and what operators see.
 pub mod config;
 pub mod entropy;
 pub mod telemetry;
@@ -44,3 +44,4 @@ pub mod flow;
 pub mod admin;
 
 // 7: the command line.
+pub mod cli;
