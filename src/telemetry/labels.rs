@@ -8,6 +8,7 @@
 use crate::call::code::Code;
 use crate::call::outcome::{Cause, NotSent, Outcome, Unclear};
 use crate::call::receipt::{Answer, State};
+use crate::call::step::Reason;
 
 /// A closed set of label values.
 pub trait Label: Copy {
@@ -85,9 +86,11 @@ labels! {
     /// Why a wanted resend was not allowed.
     Denied {
         /// All `max_retries` resends were used.
-        Exhausted = "exhausted",
+        Exhausted = "retries-exhausted",
         /// Too little of `timeouts.total` was left to be answered.
         Deadline = "deadline",
+        /// The tool's `Retry-After` does not fit into `timeouts.total`.
+        RetryAfter = "retry-after",
         /// The cause is not listed in `retry.on`.
         Cause = "cause",
         /// The receipt did not allow it (`retry.resend_on`).
@@ -95,7 +98,7 @@ labels! {
         /// The route has no receipt endpoint to ask.
         NoReceipt = "no-receipt",
         /// The credential of the call was not kept.
-        Credential = "credential",
+        Credential = "credential-not-kept",
         /// The caller left and the route says `cancel`.
         ClientGone = "client-gone",
     }
@@ -110,30 +113,6 @@ labels! {
         Join = "join",
         /// Another call id with the same idempotency key.
         Key = "key",
-    }
-
-    /// Why a call was parked; also the word in its dead letter.
-    Parked {
-        /// `timeouts.total` was over.
-        Deadline = "deadline",
-        /// All resends were used and nobody knows.
-        Exhausted = "exhausted",
-        /// There is no receipt endpoint to ask.
-        NoReceipt = "no-receipt",
-        /// Nothing ever reached the tool.
-        NeverSent = "never-sent",
-        /// Found mid-flight after a crash.
-        Crash = "crash",
-        /// The gateway was shutting down.
-        Drain = "drain",
-        /// A send for which the credential was not kept.
-        Credential = "credential",
-        /// The route or its upstream is another one now.
-        RouteChanged = "route-changed",
-        /// The receipt says FAILED and the route keeps such calls for a human.
-        ReportedFailed = "reported-failed",
-        /// A step that cannot be; the call stopped, the others live.
-        Impossible = "impossible",
     }
 
     /// The open states of a dead letter.
@@ -257,6 +236,18 @@ impl Label for Cause {
     }
 }
 
+impl Label for Reason {
+    fn all() -> Vec<Self> {
+        Self::ALL.to_vec()
+    }
+    fn index(self) -> usize {
+        self as usize
+    }
+    fn word(self) -> &'static str {
+        self.as_str()
+    }
+}
+
 impl Label for Answer {
     fn all() -> Vec<Self> {
         State::ALL
@@ -303,7 +294,7 @@ mod tests {
         closed::<AttemptResult>();
         closed::<Denied>();
         closed::<AvoidedBy>();
-        closed::<Parked>();
+        closed::<Reason>();
         closed::<OpenState>();
         closed::<Round>();
         closed::<Difference>();
