@@ -10,11 +10,11 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::call::code::Word;
 use crate::call::outcome::{Cause, Outcome};
 use crate::call::receipt::{Answer, Doubt};
 use crate::call::time::Wall;
 use crate::ledger::{CallView, DeadLetter, Entry, Kept, Reply, SettledBy};
-use crate::telemetry::labels::Word;
 
 /// Everything known about a call.
 #[derive(Debug, Serialize)]

@@ -5,7 +5,7 @@
 //! happen: a family has at most one closed label, which goes first and whose words are prefix-free
 //! (no word begins another), and at most one free label, the route, which goes last.
 
-use crate::call::code::Code;
+use crate::call::code::{Code, Word};
 use crate::call::outcome::{Cause, NotSent, Outcome, Unclear};
 use crate::call::receipt::{Answer, State};
 use crate::call::step::Reason;
@@ -55,20 +55,6 @@ macro_rules! labels {
 }
 
 labels! {
-    /// What a caller was told: the value of `X-Call-Outcome`.
-    Word {
-        /// The tool answered, late or not.
-        Answered = "answered",
-        /// Settled by a receipt.
-        Receipt = "receipt",
-        /// A stored result.
-        Replayed = "replayed",
-        /// Nobody knows yet, or the call is queued.
-        Unresolved = "unresolved",
-        /// Refused by the gateway: nothing sent and nothing queued.
-        Refused = "refused",
-    }
-
     /// How one attempt ended.
     AttemptResult {
         /// A complete answer that is not a 5xx.
@@ -224,29 +210,24 @@ impl Label for Refusal {
     }
 }
 
-impl Label for Cause {
-    fn all() -> Vec<Self> {
-        Self::ALL.to_vec()
-    }
-    fn index(self) -> usize {
-        self as usize
-    }
-    fn word(self) -> &'static str {
-        self.as_str()
-    }
+/// Makes label values of enums whose `ALL` stands in the order of their variants.
+macro_rules! label_by_all {
+    ($($name:ident),*) => {
+        $(impl Label for $name {
+            fn all() -> Vec<Self> {
+                Self::ALL.to_vec()
+            }
+            fn index(self) -> usize {
+                self as usize
+            }
+            fn word(self) -> &'static str {
+                self.as_str()
+            }
+        })*
+    };
 }
 
-impl Label for Reason {
-    fn all() -> Vec<Self> {
-        Self::ALL.to_vec()
-    }
-    fn index(self) -> usize {
-        self as usize
-    }
-    fn word(self) -> &'static str {
-        self.as_str()
-    }
-}
+label_by_all!(Word, Cause, Reason);
 
 impl Label for Answer {
     fn all() -> Vec<Self> {

@@ -18,9 +18,9 @@ use prometheus::{
 
 use super::labels::{
     AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, OpenState, Refusal, Reload, Round,
-    Word,
 };
 use super::names::{self, Name, ROUTE, ROUTE_GONE};
+use crate::call::code::Word;
 use crate::call::outcome::Cause;
 use crate::call::receipt::Answer;
 use crate::call::step::Reason;
