@@ -40,5 +40,8 @@ pub mod ledger;
 // 3: decisions meet effects.
 pub mod flow;
 
+// 5: the operator's door.
+pub mod admin;
+
 // 7: the command line.
 pub mod cli;

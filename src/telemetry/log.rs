@@ -130,6 +130,20 @@ pub fn escaped(value: &[u8]) -> String {
     text
 }
 
+/// Text that is safe on a terminal: control characters, which could move its cursor or forge a
+/// line, are shown escaped.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    let shown = |c: char| {
+        if c.is_control() {
+            c.escape_default().to_string()
+        } else {
+            c.into()
+        }
+    };
+    text.chars().map(shown).collect()
+}
+
 /// The trace id of a `traceparent` field: 32 hex digits that are not all zero.
 #[must_use]
 pub fn trace_id(traceparent: &str) -> Option<&str> {

@@ -52,7 +52,7 @@ impl Trouble {
             Self::Draining => "draining",
             Self::Ledger => "ledger",
             Self::ReceiptBroken => "receipt-endpoint-broken",
-            Self::ToolUnreachable => "tool-unreachable-now",
+            Self::ToolUnreachable => "unreachable-tool",
             Self::Configuration => "configuration",
         }
     }
@@ -94,6 +94,12 @@ impl Readiness {
         !self.open.lock().keys().any(|(trouble, _)| trouble.blocks())
     }
 
+    /// Whether this trouble is open, about whatever subject.
+    #[must_use]
+    pub fn has(&self, trouble: Trouble) -> bool {
+        self.open.lock().keys().any(|(open, _)| *open == trouble)
+    }
+
     /// Everything that is wrong, worst first.
     #[must_use]
     pub fn conditions(&self) -> Vec<Condition> {
@@ -125,7 +131,7 @@ mod tests {
             .iter()
             .map(|c| c.trouble.as_str())
             .collect();
-        assert_eq!(words, ["ledger", "tool-unreachable-now"]);
+        assert_eq!(words, ["ledger", "unreachable-tool"]);
         assert!(ready.clear(Trouble::Ledger, ""));
         assert!(!ready.clear(Trouble::Ledger, ""));
         assert!(ready.is_ready());

@@ -7,10 +7,10 @@ use tracing::Level;
 
 use super::call_line::{AttemptLine, CallLine};
 use super::*;
+use crate::call::code::Word;
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::outcome::{Cause, Outcome, Reading, Unclear};
 use crate::call::receipt::{Answer, State};
-use crate::telemetry::labels::Word;
 
 #[derive(Clone, Default)]
 struct Captured(Arc<Mutex<Vec<u8>>>);
