@@ -29,5 +29,15 @@
 // 0: pure decisions.
 pub mod call;
 
+// 1: chance, and what operators see.
+pub mod entropy;
+pub mod telemetry;
+
+// 2: the durable record.
+pub mod ledger;
+
 // 3: decisions meet effects.
 pub mod flow;
+
+// 1: the edges of one process.
+pub mod config;
