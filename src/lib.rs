@@ -29,7 +29,9 @@
 // 0: pure decisions.
 pub mod call;
 
-// 1: chance, and what operators see.
+// 1: time, chance, what the operator wrote, what operators see.
+pub mod clock;
+pub mod config;
 pub mod entropy;
 pub mod telemetry;
 
@@ -38,6 +40,3 @@ pub mod ledger;
 
 // 3: decisions meet effects.
 pub mod flow;
-
-// 1: the edges of one process.
-pub mod config;
