@@ -40,3 +40,6 @@ pub mod ledger;
 
 // 3: decisions meet effects.
 pub mod flow;
+
+// 4: the callers' door.
+pub mod ingress;
