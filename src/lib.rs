@@ -42,6 +42,11 @@ pub mod upstream;
 // 3: decisions meet effects.
 pub mod flow;
 
+// 4: the doors.
+pub mod ingress;
+
 // 5: the operator's door.
+pub mod admin;
+
 // 7: the command line.
 pub mod cli;
