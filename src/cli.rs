@@ -96,6 +96,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>, parts: Parts) -> ExitCode {
         }
     };
     perform(cli, parts).unwrap_or_else(|failure| {
+        if failure.is_end_of_pipe() {
+            return Exit::Ok.into();
+        }
         eprintln!("callgate: {failure}");
         failure.exit().into()
     })
