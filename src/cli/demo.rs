@@ -126,3 +126,34 @@ pub fn run(args: &DemoArgs, launch: Launch) -> anyhow::Result<ExitCode> {
         ExitCode::FAILURE
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command, FromArgMatches};
+
+    use super::DemoArgs;
+
+    fn parse(line: &str) -> Result<DemoArgs, clap::Error> {
+        let command = DemoArgs::augment_args(Command::new("demo"));
+        let matches = command.try_get_matches_from(line.split(' '))?;
+        DemoArgs::from_arg_matches(&matches)
+    }
+
+    #[test]
+    fn the_flags_have_their_defaults_and_their_limits() {
+        let plain = parse("demo").expect("no flag is needed");
+        assert_eq!((plain.calls, plain.workers), (3_000, 20));
+        assert!(!plain.keep && !plain.tool);
+        let chosen = parse("demo --seed 3 --calls 50 --workers 2 --keep").expect("all flags");
+        assert_eq!((chosen.seed, chosen.calls, chosen.workers), (3, 50, 2));
+        for wrong in [
+            "--calls 0",
+            "--workers 0",
+            "--workers 257",
+            "--keep --tool",
+            "--seed -1",
+        ] {
+            assert!(parse(&format!("demo {wrong}")).is_err(), "{wrong}");
+        }
+    }
+}

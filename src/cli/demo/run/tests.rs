@@ -1,6 +1,7 @@
-//! The course of the demonstration against two stand-ins for the gateway: an honest one that never
-//! sends twice and says "unresolved" when it does not know, and a hasty one that sends again after
-//! every unclear attempt. The real gateway is tried in tests/it.
+//! The course of the demonstration against two stand-ins for the gateway: a careful one that sends
+//! again only after the tool has twice said that it never heard of the call, and a hasty one that
+//! sends again at once. The first shows that a gateway can be clean against this tool, the second
+//! that one which is not is found out. The real gateway is no part of these tests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,27 +18,36 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use super::super::batch::Stopwatch;
 use super::super::client::{Client, Failure, get};
 use super::*;
 
 const ATTEMPT: Duration = Duration::from_millis(300);
+const TOTAL: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_millis(100);
+const SENDS_MAX: u32 = 4;
 
 /// A stand-in for the gateway: one call, one client, no ledger.
 #[derive(Debug)]
 struct StandIn {
     tool: SocketAddr,
-    /// Sends after an unclear attempt. Honest is 0.
-    hasty_sends: u32,
+    manner: Manner,
     unresolved: Mutex<BTreeSet<String>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Careful,
+    Hasty,
 }
 
 type Answer = Response<Full<Bytes>>;
 
 impl StandIn {
-    async fn open(tool: SocketAddr, hasty_sends: u32) -> SocketAddr {
+    async fn open(tool: SocketAddr, manner: Manner) -> SocketAddr {
         let stand_in = Arc::new(Self {
             tool,
-            hasty_sends,
+            manner,
             unresolved: Mutex::default(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -80,7 +90,8 @@ impl StandIn {
     }
 
     async fn forward(&self, id: &str, body: Bytes) -> Answer {
-        for _ in 0..=self.hasty_sends {
+        let watch = Stopwatch::start();
+        for sends in 1..=SENDS_MAX {
             let request = Request::post("/track")
                 .header("x-call-id", id)
                 .body(body.clone())
@@ -90,15 +101,50 @@ impl StandIn {
                     let text: Value = serde_json::from_slice(&answer.body).expect("JSON");
                     return document(answer.status.as_u16(), "answered", &text);
                 }
-                Err(Failure::Unreachable) => {
+                Err(Failure::Unreachable) if sends == 1 => {
                     let problem = json!({"sent": "no", "repeat": "safe"});
                     return document(502, "refused", &problem);
                 }
-                Ok(_) | Err(Failure::TimedOut | Failure::Disconnected) => {}
+                Ok(_) | Err(_) => {}
+            }
+            if self.manner == Manner::Hasty {
+                continue;
+            }
+            match self.settle(id, &watch).await {
+                Some(404) => {}
+                Some(status) => return document(status, "receipt", &json!({})),
+                None => break,
             }
         }
         self.unresolved.lock().insert(id.to_owned());
         document(504, "unresolved", &json!({"code": "unresolved"}))
+    }
+
+    /// The status that the receipt carries; 404 when it was twice unknown with `SETTLE` between.
+    async fn settle(&self, id: &str, watch: &Stopwatch) -> Option<u16> {
+        let mut unknown = 0;
+        while watch.elapsed() < TOTAL {
+            let question = get(&format!("/receipts/{id}"));
+            let answer = Client::new(self.tool).ask(question, ATTEMPT).await;
+            let document: Value = answer.as_ref().map_or(Value::Null, |answer| {
+                serde_json::from_slice(&answer.body).expect("JSON")
+            });
+            match (
+                answer.map(|answer| answer.status.as_u16()),
+                &document["result"]["status"],
+            ) {
+                (Ok(200), Value::Number(status)) => {
+                    return status
+                        .as_u64()
+                        .and_then(|status| u16::try_from(status).ok());
+                }
+                (Ok(404), _) if unknown == 1 => return Some(404),
+                (Ok(404), _) => unknown = 1,
+                _ => unknown = 0,
+            }
+            tokio::time::sleep(SETTLE).await;
+        }
+        None
     }
 
     async fn receipt(&self, id: &str) -> Answer {
@@ -137,7 +183,7 @@ fn args(calls: u32) -> DemoArgs {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_honest_gateway_is_clean_and_is_stopped_at_the_end() {
+async fn a_careful_gateway_is_clean_and_is_stopped_at_the_end() {
     let stopped = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&stopped);
     let launch: Launch = Box::new(move |setting| {
@@ -147,7 +193,7 @@ async fn an_honest_gateway_is_clean_and_is_stopped_at_the_end() {
             .expect("a url");
         let tool = tool.parse().expect("an address");
         let handle = tokio::runtime::Handle::current();
-        let address = handle.block_on(StandIn::open(tool, 0));
+        let address = handle.block_on(StandIn::open(tool, Manner::Careful));
         Ok(Gateway::new(address, address, move || {
             noted.store(true, Ordering::SeqCst)
         }))
@@ -161,7 +207,7 @@ async fn a_gateway_that_sends_again_when_it_does_not_know_is_found_out() {
     let args = args(100);
     let plan = Plan::new(args.seed, args.calls);
     let tool = Tool::open(plan).expect("a free port");
-    let address = StandIn::open(tool.address(), 3).await;
+    let address = StandIn::open(tool.address(), Manner::Hasty).await;
     let gateway = Gateway::new(address, address, || ());
     let batch = Batch {
         plan,
