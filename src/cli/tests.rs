@@ -1,3 +1,5 @@
+//! The command tree, and commands against a real admin listener on a port of its own.
+
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
@@ -8,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::admin;
+use crate::admin::tests::fixture::{dead as dead_letter, settled};
 use crate::admin::tests::shelf::Shelf;
-use crate::admin::tests::{dead as dead_letter, settled};
 use output::Output;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {

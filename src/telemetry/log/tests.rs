@@ -1,3 +1,5 @@
+//! Exact log lines; the sink has its own tests.
+
 use std::io;
 use std::time::Duration;
 
