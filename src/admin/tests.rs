@@ -270,7 +270,7 @@ async fn ready_means_that_new_calls_are_welcome() {
     Arc::get_mut(&mut admin).expect("not shared yet").ledger =
         Arc::clone(&shelf) as Arc<dyn Ledger>;
     admin.readiness.raise(
-        Trouble::ReceiptBroken,
+        Trouble::ReceiptsBroken,
         "orders",
         "an answered call is unknown there",
     );
