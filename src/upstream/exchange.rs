@@ -130,8 +130,18 @@ impl Exchange {
         terms: Terms,
     ) -> Self {
         let grip = Arc::new(Grip::default());
-        let run = run(first, core.clone(), Arc::clone(to), request, terms, Arc::clone(&grip));
-        Self { run: Some(Box::pin(run)), grip }
+        let run = run(
+            first,
+            core.clone(),
+            Arc::clone(to),
+            request,
+            terms,
+            Arc::clone(&grip),
+        );
+        Self {
+            run: Some(Box::pin(run)),
+            grip,
+        }
     }
 
     /// Whether the whole request was handed to the kernel. Until then an exchange that has timed

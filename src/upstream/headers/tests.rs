@@ -13,8 +13,10 @@ fn fields(lines: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 fn lines(headers: &HeaderMap) -> Vec<String> {
-    let mut lines: Vec<_> =
-        headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
+    let mut lines: Vec<_> = headers
+        .iter()
+        .map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()))
+        .collect();
     lines.sort();
     lines
 }
@@ -28,7 +30,11 @@ fn tool(change: impl FnOnce(&mut Upstream)) -> std::sync::Arc<Tool> {
 fn prepared(mut headers: HeaderMap, id_field: &HeaderName) -> HeaderMap {
     let node = Node::new("n1");
     let forwarded = HeaderValue::from_static("for=192.0.2.9;host=h;proto=http");
-    let hop = Hop { node: &node, version: Version::HTTP_11, forwarded: &forwarded };
+    let hop = Hop {
+        node: &node,
+        version: Version::HTTP_11,
+        forwarded: &forwarded,
+    };
     prepare(&mut headers, id_field, &hop);
     headers
 }
@@ -74,7 +80,10 @@ fn what_ends_at_this_hop_goes_and_everything_else_travels() {
 fn no_connection_field_can_strip_what_the_call_needs() {
     let own = HeaderName::from_static("x-order-id");
     let sent = fields(&[
-        ("connection", "X-Order-Id, x-call-id, Idempotency-Key, Authorization, traceparent, Host"),
+        (
+            "connection",
+            "X-Order-Id, x-call-id, Idempotency-Key, Authorization, traceparent, Host",
+        ),
         ("x-order-id", "c1"),
         ("x-call-id", "other"),
         ("idempotency-key", "k"),
@@ -83,8 +92,14 @@ fn no_connection_field_can_strip_what_the_call_needs() {
         ("host", "h"),
     ]);
     let kept = prepared(sent, &own);
-    for name in ["x-order-id", "x-call-id", "idempotency-key", "authorization", "traceparent", "host"]
-    {
+    for name in [
+        "x-order-id",
+        "x-call-id",
+        "idempotency-key",
+        "authorization",
+        "traceparent",
+        "host",
+    ] {
         assert!(kept.contains_key(name), "{name}");
     }
     assert!(!kept.contains_key("connection"));
@@ -92,11 +107,23 @@ fn no_connection_field_can_strip_what_the_call_needs() {
 
 #[test]
 fn traces_of_earlier_hops_stay_in_front_of_ours() {
-    let sent = fields(&[("via", "1.0 fred, 1.1 nowhere.com"), ("forwarded", "for=10.0.0.1")]);
+    let sent = fields(&[
+        ("via", "1.0 fred, 1.1 nowhere.com"),
+        ("forwarded", "for=10.0.0.1"),
+    ]);
     let headers = prepared(sent, &X_CALL_ID);
-    let all = |name| headers.get_all(name).iter().map(|v| v.to_str().unwrap()).collect::<Vec<_>>();
+    let all = |name| {
+        headers
+            .get_all(name)
+            .iter()
+            .map(|v| v.to_str().unwrap())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(all("via"), ["1.0 fred, 1.1 nowhere.com", "1.1 callgate-n1"]);
-    assert_eq!(all("forwarded"), ["for=10.0.0.1", "for=192.0.2.9;host=h;proto=http"]);
+    assert_eq!(
+        all("forwarded"),
+        ["for=10.0.0.1", "for=192.0.2.9;host=h;proto=http"]
+    );
 }
 
 #[test]
@@ -145,8 +172,8 @@ fn a_send_is_named_exactly_once_whatever_the_caller_wrote() {
         "idempotency-key: k",
         "traceparent: 00-a-b-01",
         "x-call-attempt: 4",
-        "x-call-id: c%1\"$x",
         "x-call-id-source: gateway",
+        "x-call-id: c%1\"$x",
         "x-call-retry-cause: disconnect",
     ];
     assert_eq!(lines(&headers), fourth);
@@ -170,9 +197,21 @@ fn framing_is_the_gateways_own() {
         (Method::GET, Length::Known(0), Some("9"), None, false),
         (Method::DELETE, Length::Known(3), None, Some("3"), false),
         (Method::GET, Length::Known(3), Some("9"), Some("3"), false),
-        (Method::POST, Length::AsAnnounced, Some("9"), Some("9"), false),
+        (
+            Method::POST,
+            Length::AsAnnounced,
+            Some("9"),
+            Some("9"),
+            false,
+        ),
         (Method::POST, Length::AsAnnounced, None, None, false),
-        (Method::GET, Length::AsAnnounced, Some("9"), Some("9"), false),
+        (
+            Method::GET,
+            Length::AsAnnounced,
+            Some("9"),
+            Some("9"),
+            false,
+        ),
         (Method::GET, Length::AsAnnounced, None, None, true),
     ];
     for (method, length, announced, expected, chunked) in table {
@@ -183,7 +222,11 @@ fn framing_is_the_gateways_own() {
         stamp(&mut headers, &mark, &tool, &method, length);
         let length_sent = headers.get(CONTENT_LENGTH).map(|v| v.to_str().unwrap());
         assert_eq!(length_sent, expected, "{method} {length:?} {announced:?}");
-        assert_eq!(headers.contains_key(TRANSFER_ENCODING), chunked, "{method} {length:?}");
+        assert_eq!(
+            headers.contains_key(TRANSFER_ENCODING),
+            chunked,
+            "{method} {length:?}"
+        );
     }
 }
 
@@ -199,12 +242,20 @@ fn the_host_is_the_tools_or_the_callers_and_configured_fields_win() {
         key: None,
         traceparent: None,
     };
-    let set = fields(&[("authorization", "Bearer tool"), ("x-two", "a"), ("x-two", "b")]);
+    let set = fields(&[
+        ("authorization", "Bearer tool"),
+        ("x-two", "a"),
+        ("x-two", "b"),
+    ]);
     let keep = tool(|upstream| {
         upstream.host = HostMode::Keep;
         upstream.headers = set.clone();
     });
-    let mut headers = fields(&[("host", "caller"), ("authorization", "Bearer me"), ("x-two", "c")]);
+    let mut headers = fields(&[
+        ("host", "caller"),
+        ("authorization", "Bearer me"),
+        ("x-two", "c"),
+    ]);
     stamp(&mut headers, &mark, &keep, &Method::GET, Length::Known(0));
     assert_eq!(
         lines(&headers),
@@ -246,33 +297,61 @@ fn a_request_that_was_here_before_is_recognised() {
     }
     assert_eq!(node.via(Version::HTTP_2), "2 callgate-n1");
     assert_eq!(node.via(Version::HTTP_10), "1.0 callgate-n1");
-    assert_eq!(Node::new("bad näme,\r\n").via(Version::HTTP_11), "1.1 callgate-bad-n-me---");
+    assert_eq!(
+        Node::new("bad näme,\r\n").via(Version::HTTP_11),
+        "1.1 callgate-bad-n-me---"
+    );
 }
 
 #[test]
 fn forwarded_quotes_what_is_no_token() {
     let host = |text: &str| HeaderValue::from_str(text).unwrap();
     let table = [
-        ("192.0.2.7", Some("tool.example"), "for=192.0.2.7;host=tool.example;proto=http"),
-        ("192.0.2.7", Some("tool:8080"), "for=192.0.2.7;host=\"tool:8080\";proto=http"),
+        (
+            "192.0.2.7",
+            Some("tool.example"),
+            "for=192.0.2.7;host=tool.example;proto=http",
+        ),
+        (
+            "192.0.2.7",
+            Some("tool:8080"),
+            "for=192.0.2.7;host=\"tool:8080\";proto=http",
+        ),
         ("::ffff:192.0.2.7", None, "for=192.0.2.7;proto=http"),
-        ("2001:db8::1", Some("[::1]:80"), "for=\"[2001:db8::1]\";host=\"[::1]:80\";proto=http"),
+        (
+            "2001:db8::1",
+            Some("[::1]:80"),
+            "for=\"[2001:db8::1]\";host=\"[::1]:80\";proto=http",
+        ),
         ("192.0.2.7", Some("a\"b"), "for=192.0.2.7;proto=http"),
         ("192.0.2.7", Some(""), "for=192.0.2.7;host=\"\";proto=http"),
     ];
     for (peer, name, expected) in table {
         let name = name.map(host);
-        assert_eq!(forwarded(peer.parse().unwrap(), name.as_ref(), "http"), expected);
+        assert_eq!(
+            forwarded(peer.parse().unwrap(), name.as_ref(), "http"),
+            expected
+        );
     }
 }
 
 #[test]
 fn configured_fields_may_not_touch_what_the_gateway_answers_for() {
     use crate::upstream::SetupError;
-    for name in ["x-call-id", "x-call-attempt", "content-length", "connection", "proxy-x", "via"] {
+    for name in [
+        "x-call-id",
+        "x-call-attempt",
+        "content-length",
+        "connection",
+        "proxy-x",
+        "via",
+    ] {
         let mut upstream = peer::upstream(&peer::endpoint("127.0.0.1:9".parse().unwrap()));
         upstream.headers = fields(&[(name, "1")]);
-        assert!(matches!(Tool::new(&upstream, 1), Err(SetupError::OwnField(_))), "{name}");
+        assert!(
+            matches!(Tool::new(&upstream, 1), Err(SetupError::OwnField(_))),
+            "{name}"
+        );
     }
 }
 
@@ -288,10 +367,20 @@ fn paths_are_mapped_byte_for_byte() {
         (Some("/orders"), "", "/orders", "/"),
         (Some("/orders"), "", "/orders?x=1", "/?x=1"),
         (Some("/orders"), "/v1", "/orders?x=1", "/v1/?x=1"),
-        (Some("/orders"), "/v1", "/orders/a%2Fb//c/../d", "/v1/a%2Fb//c/../d"),
+        (
+            Some("/orders"),
+            "/v1",
+            "/orders/a%2Fb//c/../d",
+            "/v1/a%2Fb//c/../d",
+        ),
         (Some("/orders"), "", "/orders7", "/orders7"),
         (Some("/orders"), "/v1", "/Orders/7", "/v1/Orders/7"),
-        (Some("/orders"), "", "/orders//evil.example/x", "//evil.example/x"),
+        (
+            Some("/orders"),
+            "",
+            "/orders//evil.example/x",
+            "//evil.example/x",
+        ),
         (None, "", "//evil.example/x", "//evil.example/x"),
     ];
     for (prefix, base, asked, expected) in table {
@@ -300,6 +389,10 @@ fn paths_are_mapped_byte_for_byte() {
             upstream.endpoint.base_path = base.into();
         });
         let asked = PathAndQuery::try_from(asked).unwrap();
-        assert_eq!(tool.target(&asked).unwrap().as_str(), expected, "{prefix:?} {base} {asked}");
+        assert_eq!(
+            tool.target(&asked).unwrap().as_str(),
+            expected,
+            "{prefix:?} {base} {asked}"
+        );
     }
 }

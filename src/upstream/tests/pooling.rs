@@ -139,8 +139,7 @@ async fn a_request_handed_back_by_a_reused_connection_goes_out_on_a_fresh_one() 
 async fn a_request_handed_back_by_a_fresh_connection_was_not_sent() {
     let rig = Rig::new().await;
     let to = rig.tool.destination();
-    let (dialled, sock) =
-        tokio::join!(dial::dial(&rig.core, to, TERMS.connect), rig.peer.accept());
+    let (dialled, sock) = tokio::join!(dial::dial(&rig.core, to, TERMS.connect), rig.peer.accept());
     let conn = dialled.unwrap();
     sock.rst();
     while !conn.sender.is_closed() {

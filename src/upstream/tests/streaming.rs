@@ -204,7 +204,10 @@ async fn a_hundred_megabytes_pass_at_the_readers_pace() {
         }
         sock
     });
-    let terms = Terms { mode: Mode::Pass, ..TERMS };
+    let terms = Terms {
+        mode: Mode::Pass,
+        ..TERMS
+    };
     let exchange = Exchange::new(&core, tool.destination(), post(b"x"), terms);
     let StreamAnswer { mut body, end, .. } = streaming(exchange.await);
     let (mut read, mut ahead_max) = (0, 0);
