@@ -27,6 +27,7 @@ mod call;
 pub mod dedup;
 mod drive;
 mod late;
+mod listen;
 mod parting;
 mod pass;
 mod passing;
@@ -67,6 +68,8 @@ pub struct Flow {
     pub readiness: Arc<Readiness>,
     /// Exchanges past their attempt timeout.
     pub late: Arc<LateRegistry>,
+    /// Cancelled when the process cannot wait for calls in line any longer: they are parked.
+    pub draining: CancellationToken,
     /// What runs behind a caller's back: late exchanges, streamed ends, records being pursued.
     pub tasks: TaskTracker,
 }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Flow;
 use super::call::{Call, Decider, Place, Replies, Said};
-use super::late::{Bounds, LateEnd, LateSet};
+use super::late::LateSet;
 use super::reading;
 use super::told::Told;
 use crate::call::outcome::{Cause, Outcome, Reading, Unclear};
@@ -48,6 +48,7 @@ pub(super) struct Drive {
     /// Waited since the last send.
     waited: Duration,
     gone_told: bool,
+    draining_told: bool,
 }
 
 /// One send that has ended.
@@ -90,6 +91,7 @@ impl Drive {
             times: None,
             waited: Duration::ZERO,
             gone_told: false,
+            draining_told: false,
         }
     }
 
@@ -302,16 +304,6 @@ impl Drive {
         self.on(Event::Attempted { outcome, retry_after: None, open })
     }
 
-    fn push_late(&mut self, n: u8, exchange: Exchange) {
-        let route = &self.call.route;
-        let bounds = Bounds {
-            late: route.conf.policy.timeouts.late,
-            allowance: &route.late,
-            metrics: &self.flow.metrics,
-        };
-        self.late.push(&self.core, n, exchange, &bounds);
-    }
-
     /// Counts, lists and records the end of an attempt.
     fn attempted(&mut self, attempt: Attempt, outcome: Outcome, detail: Option<Box<str>>) {
         let Attempt { n, cause, took } = attempt;
@@ -381,6 +373,7 @@ impl Drive {
         let deadline = self.decider.deadline().filter(|_| until_deadline);
         let mut deadline = pin!(self.until(deadline));
         let mut passed = false;
+        let draining = self.flow.draining.clone();
         loop {
             let event = tokio::select! {
                 biased;
@@ -389,6 +382,10 @@ impl Drive {
                 () = &mut deadline, if !passed => {
                     passed = true;
                     Event::DeadlinePassed
+                }
+                () = draining.cancelled(), if !self.draining_told => {
+                    self.draining_told = true;
+                    Event::Draining
                 }
                 () = self.gone.cancelled(), if !self.gone_told => {
                     self.gone_told = true;
@@ -418,36 +415,6 @@ impl Drive {
                 None => std::future::pending().await,
             }
         }
-    }
-
-    /// What a late exchange's end says to the machine.
-    async fn spoke(&mut self, end: LateEnd) -> Event {
-        let n = end.n;
-        let said = match end.ended {
-            Some(Ended::Collected(answer)) => {
-                Some((reading::read(&self.call.route.conf, &answer), Said::Answer(answer)))
-            }
-            Some(Ended::Streaming(stream)) => reading::drain(*stream)
-                .await
-                .map(|reply| (Reading::by_status(reply.status), Said::Kept(reply))),
-            Some(Ended::NotSent(_) | Ended::Unclear(_)) | None => None,
-        };
-        let Some((reading, said)) = said else { return Event::LateEnded { n } };
-        self.history.push(Entry::Ended {
-            at: self.wall(),
-            n: u32::from(n),
-            outcome: Outcome::Answered(reading),
-            took: Duration::from_millis(self.late_for()),
-            late: true,
-            detail: None,
-        });
-        self.replies.put(n, said);
-        Event::LateAnswer { n, reading }
-    }
-
-    fn late_for(&self) -> u64 {
-        let age = self.wall().since(self.call.first_sent);
-        u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
     }
 
     /// The caller can be told; what may still speak is heard in the background.
@@ -480,16 +447,5 @@ impl Drive {
             clean: false,
         }
         .emit();
-    }
-
-    /// Hears late exchanges after the call was told or parked: their answers are still facts.
-    async fn listen(mut self) {
-        while !self.late.is_empty() {
-            let end = self.late.next().await;
-            let event = self.spoke(end).await;
-            let step = self.on(event);
-            self.heard_late(event, step).await;
-            self.note();
-        }
     }
 }

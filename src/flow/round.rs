@@ -79,8 +79,11 @@ impl Flow {
             due.call.state != State::Received,
         );
         let lease = policy.compensation.lease;
+        let letter = due.call.dead_letter.as_ref();
+        let cancelled = letter.is_some_and(|l| *l.reason == *Reason::Cancelled.as_str());
         let call = recovered(route, due, target, round);
-        let machine = Recovery::new(policy, core.clock.mono(), round, known, call.sending());
+        let sending = if cancelled { Sending::Cancelled } else { call.sending() };
+        let machine = Recovery::new(policy, core.clock.mono(), round, known, sending);
         Ok((call, Decider::Round(machine), lease))
     }
 

@@ -61,7 +61,7 @@ impl Drive {
     }
 
     /// The end of the call as the ledger takes it.
-    fn fact(&mut self, ending: Ending) -> Fact {
+    pub(super) fn fact(&mut self, ending: Ending) -> Fact {
         let news = match ending {
             Ending::Success(n) => self.answer_news(n, true),
             Ending::Failure(n) => self.answer_news(n, false),
@@ -267,24 +267,6 @@ impl Drive {
             drop(self.run_from(step).await);
         })));
         told
-    }
-
-    /// What a late answer means for a call whose caller was already told.
-    pub(super) async fn heard_late(&mut self, event: Event, step: Step) {
-        let ending = match (step, event) {
-            (Step::Answer(ending), _) => ending,
-            // The call has ended; a success that contradicts it is a difference, and the ledger
-            // finds out. A refusal of one attempt says nothing about another's success.
-            (_, Event::LateAnswer { n, reading: Reading::Success(_) }) => Ending::Success(n),
-            (_, Event::LateAnswer { n, reading: Reading::Failure(_) })
-                if self.decider.tally().sends() == 1 =>
-            {
-                Ending::Failure(n)
-            }
-            (_, _) => return,
-        };
-        let fact = self.fact(ending);
-        self.flow.pursue(fact, &self.call);
     }
 }
 
