@@ -57,10 +57,10 @@ pub fn parse(text: &str, name: &str, base: &Path, lookup: Lookup<'_>) -> Result<
     let mut mistakes = reader.mistakes;
     match build::build(&values, base) {
         Ok(config) if mistakes.is_empty() => Ok(config),
-        Ok(_) => Err(report(text, name, mistakes)),
+        Ok(_) => Err(report(text, name, mistakes, &reader.secrets)),
         Err(more) => {
             mistakes.extend(more);
-            Err(report(text, name, mistakes))
+            Err(report(text, name, mistakes, &reader.secrets))
         }
     }
 }
@@ -92,7 +92,7 @@ pub fn for_tool(url: &str, options: &ToolOptions) -> Result<Config, Report> {
 }
 
 /// Looks up where each mistake stands and puts them in the order of the file.
-fn report(text: &str, name: &str, mut mistakes: Vec<Mistake>) -> Report {
+fn report(text: &str, name: &str, mut mistakes: Vec<Mistake>, secrets: &[String]) -> Report {
     let left_out = mistakes.len().saturating_sub(MISTAKES_MAX);
     mistakes.truncate(MISTAKES_MAX);
     let mut findings: Vec<Finding> = mistakes
@@ -102,6 +102,7 @@ fn report(text: &str, name: &str, mut mistakes: Vec<Mistake>) -> Report {
             let source = position
                 .filter(|_| !mistake.secret)
                 .and_then(|at| text.lines().nth(at.line - 1))
+                .filter(|line| !secrets.iter().any(|secret| line.contains(secret.as_str())))
                 .map(str::to_owned);
             Finding {
                 position,

@@ -162,6 +162,7 @@ fn stopped(text: &str, file: &str, error: &serde_yaml::Error, own: Option<String
 fn stop(text: &str, file: &str, position: Option<Position>, message: String) -> Report {
     let source = position
         .and_then(|at| text.lines().nth(at.line - 1))
+        .filter(|line| !may_hold_secret(line))
         .map(str::to_owned);
     let finding = Finding {
         position,
@@ -174,6 +175,22 @@ fn stop(text: &str, file: &str, position: Option<Position>, message: String) -> 
         findings: vec![finding],
         left_out: 0,
     }
+}
+
+/// Whether a line looks as if it held a secret; without a tree there is only its looks.
+fn may_hold_secret(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    [
+        "token",
+        "authorization",
+        "cookie",
+        "key",
+        "secret",
+        "password",
+        "headers",
+    ]
+    .iter()
+    .any(|word| line.contains(word))
 }
 
 /// What the first pass counts, and our own reason when it stops.

@@ -25,9 +25,15 @@ pub fn find_default() -> Option<PathBuf> {
 pub fn load(path: &Path) -> Result<Config, Report> {
     let name = path.display().to_string();
     let text = read(path).map_err(|message| Report::whole(&name, message))?;
-    // `callgate.yaml` has the empty parent, which joins to the working folder as it should.
-    let base = path.parent().unwrap_or_else(|| Path::new(""));
-    parse(&text, &name, base, &|variable| std::env::var(variable).ok())
+    // Absolute, so that what is printed means the same wherever it is read.
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| Path::new("."));
+    let base = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    parse(&text, &name, &base, &|variable| {
+        std::env::var(variable).ok()
+    })
 }
 
 /// Reads a file, but never more than a configuration may have.
