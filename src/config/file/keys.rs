@@ -379,7 +379,7 @@ keys! {
         /// The first part of ids made here; the route's name when not set.
         prefix: Kind::Text("1 to 48 letters, digits, `.`, `_` and `-`");
         /// Where a JSON body may carry it.
-        body: POINTER;
+        body: Kind::Later;
     }
     RECEIPT {
         /// Where to ask; a path is appended to the upstream's.
