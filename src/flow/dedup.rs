@@ -41,13 +41,9 @@ pub fn told(known: &Known) -> Told {
     }
 }
 
-/// The id is in use by another client at the same tool: no details for this one.
+/// What a request under somebody else's id is told.
 #[must_use]
-pub fn foreign(told_to: Told) -> Told {
-    Told { shown: Shown::Problem(reused_problem()), ..told_to }
-}
-
-fn reused_problem() -> Problem {
+pub fn reused_problem() -> Problem {
     Problem::new(
         Code::CallIdReused,
         "This call id belongs to another request (other method, path, query or body). \
