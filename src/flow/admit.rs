@@ -95,6 +95,7 @@ impl Flow {
             now,
             window: route.conf.idempotency.window,
             first_send: true,
+            promised: false,
             exclusive_id: true,
         }
     }
@@ -162,7 +163,7 @@ impl Flow {
 
     fn unrecorded(&self, request: &Request<Bytes>, error: &LedgerError) -> Told {
         let (code, detail) = match error {
-            LedgerError::Overloaded => {
+            LedgerError::Overloaded { .. } => {
                 self.metrics.bounds.inc(Bound::LedgerQueue);
                 let detail = "Too many records wait for the ledger; nothing was sent. Repeat the \
                               call under the same id a little later.";

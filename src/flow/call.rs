@@ -16,6 +16,7 @@ use crate::call::recovery::Recovery;
 use crate::call::step::{Event, Step};
 use crate::call::tally::Tally;
 use crate::call::time::{Chance, Mono, Wall};
+use crate::config::route::Accepted;
 use crate::ledger::{Claim, Reply};
 use crate::call::outcome::Cause;
 use crate::upstream::headers::{self, Length, Mark};
@@ -166,6 +167,12 @@ impl Call {
     #[must_use]
     pub fn problem(&self, word: Word, attempts: u8, problem: Problem) -> Told {
         self.told(word, attempts, Shown::Problem(problem))
+    }
+
+    /// Whether an answer with this status only promises the work (`accepted: pending`).
+    #[must_use]
+    pub fn is_promise(&self, status: http::StatusCode) -> bool {
+        status == http::StatusCode::ACCEPTED && self.route.conf.accepted == Accepted::Pending
     }
 
     /// An answer as the ledger keeps it.

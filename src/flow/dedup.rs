@@ -173,6 +173,21 @@ pub fn failed(by: SettledBy) -> Problem {
 }
 
 fn not_kept(call: &CallView, settled: &Settlement, reply: &Reply) -> Told {
+    let problem = Problem { state: Some(settled.verdict.state()), ..digest(reply) };
+    told_about(call, Word::Refused, Shown::Problem(problem))
+}
+
+/// A kept answer as it can be shown: whole, or what identifies it.
+#[must_use]
+pub fn kept(reply: &Reply) -> Shown {
+    match record::whole(reply) {
+        Some(whole) => Shown::Whole(whole),
+        None => Shown::Problem(digest(reply)),
+    }
+}
+
+/// What is left of an answer whose body was not kept.
+fn digest(reply: &Reply) -> Problem {
     let (bytes, sha256) = match &reply.body {
         Kept::Digest { bytes, sha256 } => (*bytes, hex(sha256)),
         Kept::Whole(body) => (body.len() as u64, String::new()),
@@ -190,8 +205,7 @@ fn not_kept(call: &CallView, settled: &Settlement, reply: &Reply) -> Told {
         "bodyBytes": bytes,
         "bodySha256": sha256,
     });
-    let problem = Problem {
-        state: Some(settled.verdict.state()),
+    Problem {
         more: vec![("result", result)],
         ..Problem::new(
             Code::ResultNotKept,
@@ -200,8 +214,7 @@ fn not_kept(call: &CallView, settled: &Settlement, reply: &Reply) -> Told {
             Sent::Yes,
             Repeat::Never,
         )
-    };
-    told_about(call, Word::Refused, Shown::Problem(problem))
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

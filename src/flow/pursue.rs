@@ -70,7 +70,7 @@ pub(super) fn differs(call_id: &CallId, metrics: &RouteMetrics, written: FactWri
         FactWritten::Applied | FactWritten::Repeated => {}
         FactWritten::Difference { kind, first } => {
             if first {
-                metrics.differences.inc(Difference::from(kind));
+                metrics.differences.inc(label(kind));
             }
             tracing::warn!(
                 call_id = %call_id,
@@ -81,6 +81,15 @@ pub(super) fn differs(call_id: &CallId, metrics: &RouteMetrics, written: FactWri
         FactWritten::Gone => {
             tracing::info!(call_id = %call_id, "a fact came for a call that is no longer kept");
         }
+    }
+}
+
+const fn label(kind: Contradiction) -> Difference {
+    match kind {
+        Contradiction::Answer => Difference::Answer,
+        Contradiction::Receipt => Difference::Receipt,
+        Contradiction::Result => Difference::Result,
+        Contradiction::Reversal => Difference::Reversal,
     }
 }
 

@@ -41,7 +41,7 @@ pub fn read(route: &Route, answer: &Answer) -> Reading {
 fn by_word(route: &Route, answer: &Answer, status: StatusCode) -> Option<Reading> {
     let rule = route.answer.as_ref()?;
     let body: Result<serde_json::Value, _> = serde_json::from_slice(&answer.body);
-    let word = body.as_ref().ok().and_then(|body| rule.state.find(body));
+    let word = body.as_ref().ok().and_then(|body| body.pointer(rule.state.as_str()));
     let state = word.and_then(|word| word.as_str()).and_then(|word| rule.states.state(word));
     Some(match state {
         Some(State::Success) => Reading::Success(status),

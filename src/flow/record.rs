@@ -16,7 +16,7 @@ use crate::ledger::{Kept, Reply};
 use crate::upstream::StreamReport;
 
 /// Fields that carry a credential on every route; a route adds its `secret_headers`.
-const CREDENTIALS: [HeaderName; 4] =
+static CREDENTIALS: [HeaderName; 4] =
     [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE, HeaderName::from_static("x-api-key")];
 
 /// What makes two requests the same: SHA-256 over method, path with query, and body. Lengths go

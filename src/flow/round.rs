@@ -103,6 +103,7 @@ impl Flow {
     async fn without_route(&self, due: Due) -> Round {
         let manual = Intention::Manual {
             reason: Reason::RouteChanged.as_str().into(),
+            round: due.call.dead_letter.as_ref().map_or(0, |letter| letter.round),
             last_error: Arc::from("the route of this call is no longer configured"),
         };
         match self.ledger.append(due.claim, self.clock.wall(), manual).await {
