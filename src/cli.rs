@@ -4,12 +4,14 @@
 //! standard output, everything else to standard error, so that a pipe gets nothing but data.
 //! Deliberately absent: colours beyond those of the help text, which heed `NO_COLOR` themselves.
 
+pub mod check;
 mod client;
 pub mod dead;
 pub mod demo;
 pub mod exit;
 pub mod gateway;
 pub mod health;
+pub mod init;
 pub mod output;
 pub mod receipt;
 

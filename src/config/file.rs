@@ -41,9 +41,9 @@ pub enum Tree {
     /// Text, quoted or not.
     Text(String),
     /// A list.
-    List(Vec<Tree>),
+    List(Vec<Self>),
     /// A map, in the order of the file; every key once.
-    Map(Vec<(String, Tree)>),
+    Map(Vec<(String, Self)>),
 }
 
 impl Tree {
@@ -198,14 +198,14 @@ struct Grow<'b> {
     depth: usize,
 }
 
-impl<'b> Grow<'b> {
-    fn below<E: Error>(self) -> Result<Grow<'b>, E> {
+impl Grow<'_> {
+    fn below<E: Error>(self) -> Result<Self, E> {
         if self.depth >= DEPTH_MAX {
             return self
                 .bounds
                 .refuse(format!("nested deeper than {DEPTH_MAX} levels"));
         }
-        Ok(Grow {
+        Ok(Self {
             depth: self.depth + 1,
             ..self
         })

@@ -67,14 +67,14 @@ pub enum Kind {
     /// A list.
     List {
         /// What each element must be.
-        of: &'static Kind,
+        of: &'static Self,
         /// The fewest elements.
         min: usize,
         /// The most elements.
         max: usize,
     },
     /// A map with names of the operator's own.
-    Named(&'static Kind),
+    Named(&'static Self),
     /// A map with these keys.
     Section(&'static [Key]),
     /// The same, but its presence alone means something, so it must be written as a map.

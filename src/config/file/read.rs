@@ -29,9 +29,9 @@ pub enum Value {
     /// A size in bytes.
     Size(usize),
     /// A list.
-    List(Vec<Value>),
+    List(Vec<Self>),
     /// A map.
-    Map(Vec<(String, Value)>),
+    Map(Vec<(String, Self)>),
 }
 
 /// Looks up a name of the environment.
