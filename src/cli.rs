@@ -61,6 +61,10 @@ enum Command {
     Demo(DemoArgs),
     /// Serve: with a configuration file, or in front of one tool
     Serve(ServeArgs),
+    /// Print a short commented configuration to start from
+    Init,
+    /// Validate a configuration, without serving
+    Check(check::CheckArgs),
     /// List and show calls that could not be settled in line
     #[command(subcommand)]
     Dead(dead::Command),
@@ -121,11 +125,19 @@ fn perform(cli: Cli, parts: Parts) -> Result<ExitCode, Failure> {
     let exit = match cli.command {
         Command::Demo(args) => return Ok(demo::run(&args, Box::new(parts.launch))?),
         Command::Serve(args) => return Ok((parts.serve)(args)?),
+        Command::Init => tell(&init::run(), &mut printer)?,
+        Command::Check(args) => tell(&check::run(&args), &mut printer)?,
         Command::Dead(command) => dead::run(&command, &cli.gateway.find()?, &mut printer)?,
         Command::Receipt(args) => receipt::run(&args, &cli.gateway.find()?, &mut printer)?,
         Command::Health(args) => health::run(&args, &cli.gateway.find()?, &mut printer)?,
     };
     Ok(exit.into())
+}
+
+fn tell(told: &check::Told, printer: &mut Printer<'_>) -> Result<Exit, Failure> {
+    eprint!("{}", told.err);
+    printer.text(&told.out)?;
+    Ok(told.exit)
 }
 
 #[cfg(test)]

@@ -31,6 +31,9 @@ fn every_command_of_the_documentation_parses() {
         "callgate serve --config callgate.yaml",
         "callgate serve --tool http://127.0.0.1:9000",
         "callgate serve --tool http://127.0.0.1:9000 --listen 127.0.0.1:8181 --ledger memory:",
+        "callgate init",
+        "callgate check",
+        "callgate check --config callgate.yaml --print",
         "callgate dead list",
         "callgate dead list --state MANUAL --route orders --client billing --older-than 2h",
         "callgate dead list --error reset --key k --limit 5 --cursor 7.1 -o ndjson",
@@ -125,7 +128,9 @@ fn run_at(url: &str, line: &str) -> Result<(Exit, String), Failure> {
         Command::Dead(command) => dead::run(&command, &gateway, &mut printer),
         Command::Receipt(args) => receipt::run(&args, &gateway, &mut printer),
         Command::Health(args) => health::run(&args, &gateway, &mut printer),
-        Command::Demo(_) | Command::Serve(_) => unreachable!("no client command"),
+        Command::Demo(_) | Command::Serve(_) | Command::Init | Command::Check(_) => {
+            unreachable!("no client command")
+        }
     };
     Ok((exit?, String::from_utf8(out).expect("output is text")))
 }
