@@ -41,7 +41,7 @@ pub struct Parts {
 #[command(
     name = "callgate",
     version,
-    propagate_version = true,
+   
     max_term_width = 100
 )]
 #[command(

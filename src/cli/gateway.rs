@@ -20,6 +20,7 @@ const DEFAULT_ADDRESS: &str = "127.0.0.1:9090";
 
 /// Options of every command that asks a running gateway.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Asking a running gateway")]
 pub struct GatewayArgs {
     /// How results are shown
     #[arg(short, long, global = true, value_enum, default_value_t)]
