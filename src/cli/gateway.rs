@@ -229,8 +229,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("callgate.yaml");
         let text = "admin: { listen: 127.0.0.1:9292, token: '${CALLGATE_TEST_NO_TOKEN}' }\n\
-                    routes:\n  - name: orders\n    upstream:\n      url: http://127.0.0.1:9000\n      \
-                    headers: { X-Tool: '${CALLGATE_TEST_NO_SECRET}' }\n";
+                    routes:\n\
+                    - name: orders\n  \
+                      upstream:\n    \
+                        url: http://127.0.0.1:9000\n    \
+                        headers: { X-Tool: '${CALLGATE_TEST_NO_SECRET}' }\n";
         std::fs::write(&file, text).unwrap();
         let found = in_file(&file).unwrap();
         assert_eq!((found.admin.port(), found.token), (9292, None));
