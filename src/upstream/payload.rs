@@ -125,8 +125,11 @@ impl fmt::Debug for Payload {
     }
 }
 
+/// A frame of a body, if there was one, and whether it was the last.
+type Read = (Option<Result<Frame<Bytes>, BoxError>>, bool);
+
 impl Loan {
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<(Option<Result<Frame<Bytes>, BoxError>>, bool)> {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Read> {
         let mut body = self.body.lock();
         let frame = std::task::ready!(body.as_mut().poll_frame(cx));
         match &frame {

@@ -232,9 +232,17 @@ fn is_problem(answer: &Answer) -> bool {
 /// A web page, by its label or its look: proxies and portals answer with one for every address.
 fn is_html(answer: &Answer) -> bool {
     let media = media_type(answer);
+    let body = answer.body.trim_ascii_start();
+    let begins = |with: &[u8]| {
+        body.get(..with.len())
+            .is_some_and(|b| b.eq_ignore_ascii_case(with))
+    };
     media.eq_ignore_ascii_case("text/html")
         || media.eq_ignore_ascii_case("application/xhtml+xml")
-        || answer.body.trim_ascii_start().starts_with(b"<")
+        || begins(b"<!doctype html")
+        || begins(b"<html")
+        || begins(b"<head")
+        || begins(b"<body")
 }
 
 fn instant(text: &str) -> Option<Wall> {
