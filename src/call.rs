@@ -11,6 +11,7 @@ pub mod machine;
 pub mod outcome;
 pub mod policy;
 pub mod receipt;
+pub mod recovery;
 pub mod step;
 pub mod tally;
 pub mod time;

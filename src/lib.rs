@@ -43,3 +43,9 @@ pub mod flow;
 
 // 4: the callers' door.
 pub mod ingress;
+
+// 5: the operator's door.
+pub mod admin;
+
+// 7: the command line.
+pub mod cli;

@@ -12,7 +12,7 @@ use super::outcome::{Outcome, Reading};
 use super::policy::{OnClientGone, Policy};
 use super::receipt::{Answer, State};
 use super::step::{Ending, Event, Reason, Step};
-use super::tally::{Kept, Tally};
+use super::tally::Tally;
 use super::time::{Chance, Mono};
 
 /// A send needs this share of `timeouts.attempt` left of `timeouts.total`: with less, a healthy
@@ -127,9 +127,11 @@ impl Machine {
     pub fn on(&mut self, event: Event, now: Mono, chance: Chance) -> Step {
         match event {
             Event::Begun => self.begun(),
-            Event::Attempted { outcome, retry_after, open } => {
-                self.attempted(now, chance, outcome, retry_after, open)
-            }
+            Event::Attempted {
+                outcome,
+                retry_after,
+                open,
+            } => self.attempted(now, chance, outcome, retry_after, open),
             Event::Head(reading) => self.head(reading),
             Event::LateAnswer { n, reading } => self.late_answer(now, n, reading),
             Event::LateEnded { .. } => self.late_ended(now),
@@ -153,7 +155,10 @@ impl Machine {
     fn send(&mut self, again: bool) -> Step {
         self.phase = Phase::InFlight;
         let cause = again.then(|| self.tally.cause());
-        Step::Send { n: self.tally.begin_send(), cause }
+        Step::Send {
+            n: self.tally.begin_send(),
+            cause,
+        }
     }
 
     fn attempted(
@@ -172,13 +177,13 @@ impl Machine {
         self.tally.attempted(now, outcome, retry_after, open);
         let n = self.tally.sends();
         match outcome {
-            Outcome::Answered(reading) => match self.settled_by(n, reading) {
+            Outcome::Answered(reading) => match self.tally.settled_by(n, reading) {
                 Some(ending) => self.end(ending),
                 None if matches!(reading, Reading::Pending(_)) => self.ask_later(now, chance),
                 None => self.ask_or_wait(now, chance),
             },
             Outcome::NotSent(_) if !self.tally.is_unclear() => match self.tally.refusal() {
-                Some(refusal) => self.end(refused(refusal)),
+                Some(refusal) => self.end(refusal.ending()),
                 None => self.unsent(now, chance),
             },
             Outcome::Unclear(_) if streamed => {
@@ -186,19 +191,6 @@ impl Machine {
                 self.ask_last(Reason::StreamCut, chance)
             }
             Outcome::NotSent(_) | Outcome::Unclear(_) => self.ask_or_wait(now, chance),
-        }
-    }
-
-    /// Whether an answer of attempt `n`, already counted, settles the call.
-    fn settled_by(&self, n: u8, reading: Reading) -> Option<Ending> {
-        match reading {
-            Reading::Success(_) => Some(Ending::Success(n)),
-            Reading::Failure(_) if !self.tally.is_unclear() => Some(Ending::Failure(n)),
-            Reading::Unbinding(_) if !self.tally.is_unclear() => Some(Ending::Unbinding(n)),
-            Reading::Failure(_)
-            | Reading::Unbinding(_)
-            | Reading::Pending(_)
-            | Reading::Kept(_) => None,
         }
     }
 
@@ -211,7 +203,7 @@ impl Machine {
             // A refusal is known with its head; its record does not wait for the body.
             Reading::Failure(_) | Reading::Unbinding(_) if !self.tally.is_unclear() => {
                 self.tally.answered(n, reading);
-                match self.settled_by(n, reading) {
+                match self.tally.settled_by(n, reading) {
                     Some(ending) => self.end(ending),
                     None => self.impossible(),
                 }
@@ -287,7 +279,9 @@ impl Machine {
     }
 
     fn receipt(&mut self, now: Mono, chance: Chance, answer: Answer) -> Step {
-        let Phase::Asking(question) = self.phase else { return self.impossible() };
+        let Phase::Asking(question) = self.phase else {
+            return self.impossible();
+        };
         let answer = self.tally.weigh(now, answer, &self.policy);
         match answer {
             Answer::State(State::Success) => return self.end(Ending::ReceiptSuccess),
@@ -335,7 +329,7 @@ impl Machine {
     /// The answer that a resend hangs on.
     fn confirmed(&mut self, now: Mono, chance: Chance, answer: Answer) -> Step {
         if let (Answer::NotFound, Some(refusal)) = (answer, self.tally.refusal()) {
-            return self.end(refused(refusal));
+            return self.end(refusal.ending());
         }
         if self.sending != Sending::Allowed || !self.tally.permits(answer, &self.policy) {
             return self.ask_later(now, chance);
@@ -397,7 +391,9 @@ impl Machine {
     }
 
     fn waited(&mut self, now: Mono, chance: Chance) -> Step {
-        let Phase::Waiting(next) = self.phase else { return self.impossible() };
+        let Phase::Waiting(next) = self.phase else {
+            return self.impossible();
+        };
         match next {
             Next::Ask => self.ask(Question::State),
             Next::Close => self.close(now),
@@ -434,7 +430,7 @@ impl Machine {
         // While another attempt is in flight its effect is open, so only a success settles.
         let in_flight = matches!(self.phase, Phase::InFlight | Phase::Streaming(_));
         self.tally.answered(n, reading);
-        match self.settled_by(n, reading) {
+        match self.tally.settled_by(n, reading) {
             Some(Ending::Success(_)) => self.end(Ending::Success(n)),
             Some(ending) if !in_flight => self.end(ending),
             Some(_) | None => self.unless_silent(),
@@ -455,9 +451,7 @@ impl Machine {
     }
 
     fn client_gone(&mut self) -> Step {
-        if self.policy.on_client_gone == OnClientGone::Cancel
-            && self.sending == Sending::Allowed
-        {
+        if self.policy.on_client_gone == OnClientGone::Cancel && self.sending == Sending::Allowed {
             self.sending = Sending::Cancelled;
         }
         Step::Keep
@@ -480,16 +474,6 @@ impl Machine {
     }
 }
 
-/// What a refusal that speaks only for itself becomes once the other attempts are ruled out.
-const fn refused(refusal: Kept) -> Ending {
-    match refusal.reading {
-        Reading::Unbinding(_) => Ending::Unbinding(refusal.n),
-        Reading::Failure(_) | Reading::Success(_) | Reading::Pending(_) | Reading::Kept(_) => {
-            Ending::Failure(refusal.n)
-        }
-    }
-}
-
 mod leave;
 #[cfg(test)]
-mod tests;
+pub(in crate::call) mod tests;

@@ -29,8 +29,8 @@ pub enum Answer {
 /// Everything that decides whether "never heard of it" is believed (contract, section 3, rule 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Belief {
-    /// The endpoint has once recognised an id sent to this upstream (or `believe_not_found: always`)
-    /// and is not found broken.
+    /// The endpoint has once recognised an id sent to this upstream (or the route says
+    /// `believe_not_found: always`) and is not found broken.
     pub proven: bool,
     /// The question went to the upstream address the call was first sent to.
     pub same_address: bool,

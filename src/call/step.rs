@@ -181,11 +181,9 @@ impl Step {
             Self::Answer(Ending::Success(_) | Ending::ReceiptSuccess) if asks => Entry::Nothing,
             Self::Answer(Ending::Refused(_)) => Entry::Nothing,
             Self::Answer(_) => Entry::Fact,
-            Self::Ask
-            | Self::Wait(_)
-            | Self::CloseEarlier
-            | Self::Keep
-            | Self::PassHead(_) => Entry::Nothing,
+            Self::Ask | Self::Wait(_) | Self::CloseEarlier | Self::Keep | Self::PassHead(_) => {
+                Entry::Nothing
+            }
         }
     }
 }

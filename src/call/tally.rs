@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::outcome::{Cause, Outcome, Reading};
 use super::policy::{Policy, Records, ResendOn};
-use super::receipt::Answer;
-use super::receipt::State;
+use super::receipt::{Answer, State};
+use super::step::Ending;
 use super::time::{Chance, Mono};
 
 /// The facts about a call's attempts.
@@ -42,6 +42,20 @@ pub struct Kept {
     pub n: u8,
     /// What it says.
     pub reading: Reading,
+}
+
+impl Kept {
+    /// What a refusal that speaks only for itself becomes once a believed NOT_FOUND has ruled the
+    /// other attempts out.
+    #[must_use]
+    pub const fn ending(self) -> Ending {
+        match self.reading {
+            Reading::Unbinding(_) => Ending::Unbinding(self.n),
+            Reading::Failure(_) | Reading::Success(_) | Reading::Pending(_) | Reading::Kept(_) => {
+                Ending::Failure(self.n)
+            }
+        }
+    }
 }
 
 impl Tally {
@@ -107,7 +121,10 @@ impl Tally {
     #[must_use]
     pub const fn kept_5xx(&self) -> Option<u8> {
         match self.kept {
-            Some(Kept { n, reading: Reading::Kept(status) }) if status.as_u16() >= 500 => Some(n),
+            Some(Kept {
+                n,
+                reading: Reading::Kept(status),
+            }) if status.as_u16() >= 500 => Some(n),
             Some(_) | None => None,
         }
     }
@@ -173,6 +190,21 @@ impl Tally {
                 self.kept = Some(Kept { n, reading });
             }
             Reading::Success(_) => self.unclear &= !bit(n),
+        }
+    }
+
+    /// Whether an answer of attempt `n`, already counted, settles the call: a success always, a
+    /// refusal only when no other attempt may have had an effect.
+    #[must_use]
+    pub const fn settled_by(&self, n: u8, reading: Reading) -> Option<Ending> {
+        match reading {
+            Reading::Success(_) => Some(Ending::Success(n)),
+            Reading::Failure(_) if !self.is_unclear() => Some(Ending::Failure(n)),
+            Reading::Unbinding(_) if !self.is_unclear() => Some(Ending::Unbinding(n)),
+            Reading::Failure(_)
+            | Reading::Unbinding(_)
+            | Reading::Pending(_)
+            | Reading::Kept(_) => None,
         }
     }
 

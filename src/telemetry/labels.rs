@@ -5,9 +5,10 @@
 //! happen: a family has at most one closed label, which goes first and whose words are prefix-free
 //! (no word begins another), and at most one free label, the route, which goes last.
 
-use crate::call::code::Code;
+use crate::call::code::{Code, Word};
 use crate::call::outcome::{Cause, NotSent, Outcome, Unclear};
 use crate::call::receipt::{Answer, State};
+use crate::call::step::Reason;
 
 /// A closed set of label values.
 pub trait Label: Copy {
@@ -54,20 +55,6 @@ macro_rules! labels {
 }
 
 labels! {
-    /// What a caller was told: the value of `X-Call-Outcome`.
-    Word {
-        /// The tool answered, late or not.
-        Answered = "answered",
-        /// Settled by a receipt.
-        Receipt = "receipt",
-        /// A stored result.
-        Replayed = "replayed",
-        /// Nobody knows yet, or the call is queued.
-        Unresolved = "unresolved",
-        /// Refused by the gateway: nothing sent and nothing queued.
-        Refused = "refused",
-    }
-
     /// How one attempt ended.
     AttemptResult {
         /// A complete answer that is not a 5xx.
@@ -85,9 +72,11 @@ labels! {
     /// Why a wanted resend was not allowed.
     Denied {
         /// All `max_retries` resends were used.
-        Exhausted = "exhausted",
+        Exhausted = "retries-exhausted",
         /// Too little of `timeouts.total` was left to be answered.
         Deadline = "deadline",
+        /// The tool's `Retry-After` does not fit into `timeouts.total`.
+        RetryAfter = "retry-after",
         /// The cause is not listed in `retry.on`.
         Cause = "cause",
         /// The receipt did not allow it (`retry.resend_on`).
@@ -95,7 +84,7 @@ labels! {
         /// The route has no receipt endpoint to ask.
         NoReceipt = "no-receipt",
         /// The credential of the call was not kept.
-        Credential = "credential",
+        Credential = "credential-not-kept",
         /// The caller left and the route says `cancel`.
         ClientGone = "client-gone",
     }
@@ -110,30 +99,6 @@ labels! {
         Join = "join",
         /// Another call id with the same idempotency key.
         Key = "key",
-    }
-
-    /// Why a call was parked; also the word in its dead letter.
-    Parked {
-        /// `timeouts.total` was over.
-        Deadline = "deadline",
-        /// All resends were used and nobody knows.
-        Exhausted = "exhausted",
-        /// There is no receipt endpoint to ask.
-        NoReceipt = "no-receipt",
-        /// Nothing ever reached the tool.
-        NeverSent = "never-sent",
-        /// Found mid-flight after a crash.
-        Crash = "crash",
-        /// The gateway was shutting down.
-        Drain = "drain",
-        /// A send for which the credential was not kept.
-        Credential = "credential",
-        /// The route or its upstream is another one now.
-        RouteChanged = "route-changed",
-        /// The receipt says FAILED and the route keeps such calls for a human.
-        ReportedFailed = "reported-failed",
-        /// A step that cannot be; the call stopped, the others live.
-        Impossible = "impossible",
     }
 
     /// The open states of a dead letter.
@@ -159,7 +124,7 @@ labels! {
         /// The last round: a human is needed.
         Manual = "manual",
         /// The lease was lost to another worker; nothing was changed.
-        LeaseLost = "lease-lost",
+        LeaseLost = "lease_lost",
     }
 
     /// What contradicts the end a call already has.
@@ -245,17 +210,24 @@ impl Label for Refusal {
     }
 }
 
-impl Label for Cause {
-    fn all() -> Vec<Self> {
-        Self::ALL.to_vec()
-    }
-    fn index(self) -> usize {
-        self as usize
-    }
-    fn word(self) -> &'static str {
-        self.as_str()
-    }
+/// Makes label values of enums whose `ALL` stands in the order of their variants.
+macro_rules! label_by_all {
+    ($($name:ident),*) => {
+        $(impl Label for $name {
+            fn all() -> Vec<Self> {
+                Self::ALL.to_vec()
+            }
+            fn index(self) -> usize {
+                self as usize
+            }
+            fn word(self) -> &'static str {
+                self.as_str()
+            }
+        })*
+    };
 }
+
+label_by_all!(Word, Cause, Reason);
 
 impl Label for Answer {
     fn all() -> Vec<Self> {
@@ -303,7 +275,7 @@ mod tests {
         closed::<AttemptResult>();
         closed::<Denied>();
         closed::<AvoidedBy>();
-        closed::<Parked>();
+        closed::<Reason>();
         closed::<OpenState>();
         closed::<Round>();
         closed::<Difference>();

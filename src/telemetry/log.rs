@@ -5,7 +5,7 @@
 //! what a stranger sent reaches the log only through [`escaped`]. Deliberately absent: bodies,
 //! credentials, and spans: fields stand in the event itself.
 
-pub mod call_line;
+mod call_line;
 mod format;
 mod sink;
 
@@ -18,6 +18,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 
 use crate::call::time::Wall;
+pub use call_line::{AttemptLine, CallLine};
 use format::Lines;
 use sink::Sink;
 
@@ -62,10 +63,16 @@ pub struct Log {
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The level is no level.
-    #[error("`{level}` is no log level; use error, warn, info, debug, trace or off")]
-    Level {
-        /// What was configured.
-        level: String,
+    #[error(
+        "`{0}` is no log level; use error, warn, info, debug, trace or off (log.level, or \
+         {LEVEL_VARIABLE} in the environment)"
+    )]
+    Level(String),
+    /// The `target=level` pairs cannot be read.
+    #[error("`{text}` cannot be read as target=level pairs ({LEVEL_VARIABLE})")]
+    Pairs {
+        /// What was given.
+        text: String,
         /// What the parser says.
         source: tracing_subscriber::filter::ParseError,
     },
@@ -80,13 +87,13 @@ pub enum LogError {
 /// Opens the log of this process on standard error.
 ///
 /// # Errors
-/// When the level is no level, or the process already has a log.
+/// When the level is no level, the process already has a log, or there is no thread for it.
 pub fn open(setup: Setup) -> Result<Log, LogError> {
-    let text = setup.overriding.unwrap_or(setup.level);
-    let filter = EnvFilter::try_new(&text).map_err(|source| LogError::Level {
-        level: text.clone(),
-        source,
-    })?;
+    let text = setup
+        .overriding
+        .filter(|text| !text.is_empty())
+        .unwrap_or(setup.level);
+    let filter = filter(&text)?;
     let json = match setup.format {
         Format::Json => true,
         Format::Text => false,
@@ -103,6 +110,22 @@ pub fn open(setup: Setup) -> Result<Log, LogError> {
         .finish();
     tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::AlreadyOpen)?;
     Ok(Log { sink })
+}
+
+/// A plain level means callgate's own lines: what its libraries say below `warn` is noise, and some
+/// of them log header fields, which hold secrets. `target=level` pairs are taken as they are.
+fn filter(text: &str) -> Result<EnvFilter, LogError> {
+    let directives = match text.trim().to_ascii_lowercase().as_str() {
+        own @ ("warn" | "info" | "debug" | "trace") => format!("warn,callgate={own}"),
+        all @ ("off" | "error") => all.to_owned(),
+        // The parser would take a word that is no level for the name of a target.
+        _ if !text.contains('=') => return Err(LogError::Level(text.to_owned())),
+        _ => text.to_owned(),
+    };
+    EnvFilter::try_new(directives).map_err(|source| LogError::Pairs {
+        text: text.to_owned(),
+        source,
+    })
 }
 
 impl Drop for Log {
@@ -128,6 +151,20 @@ pub fn escaped(value: &[u8]) -> String {
         write!(text, ".. ({} bytes)", value.len()).expect("a String takes every write");
     }
     text
+}
+
+/// Text that is safe on a terminal: control characters, which could move its cursor or forge a
+/// line, are shown escaped.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    let shown = |c: char| {
+        if c.is_control() {
+            c.escape_default().to_string()
+        } else {
+            c.into()
+        }
+    };
+    text.chars().map(shown).collect()
 }
 
 /// The trace id of a `traceparent` field: 32 hex digits that are not all zero.

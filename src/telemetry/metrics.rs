@@ -17,12 +17,13 @@ use prometheus::{
 };
 
 use super::labels::{
-    AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, OpenState, Parked, Refusal, Reload,
-    Round, Word,
+    AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, OpenState, Refusal, Reload, Round,
 };
 use super::names::{self, Name, ROUTE, ROUTE_GONE};
+use crate::call::code::Word;
 use crate::call::outcome::Cause;
 use crate::call::receipt::Answer;
+use crate::call::step::Reason;
 
 /// From a cache hit on loopback to the longest default `timeouts.total`.
 const CALL_BUCKETS: [f64; 15] = [
@@ -68,7 +69,7 @@ pub struct RouteMetrics {
     /// One per second effect that did not happen.
     pub avoided: Counters<AvoidedBy>,
     /// One per call that was parked.
-    pub parked: Counters<Parked>,
+    pub parked: Counters<Reason>,
     /// One per round of the compensation worker.
     pub rounds: Counters<Round>,
     /// One per contradiction to what was settled.

@@ -18,7 +18,7 @@ pub enum Trouble {
     /// The ledger cannot be written: nothing can be sent.
     Ledger,
     /// A receipt endpoint denies calls that its tool has answered.
-    ReceiptBroken,
+    ReceiptsBroken,
     /// A tool could not be reached.
     ToolUnreachable,
     /// The newest configuration file is bad; an older one is in use.
@@ -51,8 +51,8 @@ impl Trouble {
             Self::Starting => "starting",
             Self::Draining => "draining",
             Self::Ledger => "ledger",
-            Self::ReceiptBroken => "receipt-endpoint-broken",
-            Self::ToolUnreachable => "tool-unreachable-now",
+            Self::ReceiptsBroken => "receipt-endpoint-broken",
+            Self::ToolUnreachable => "unreachable-tool",
             Self::Configuration => "configuration",
         }
     }
@@ -62,7 +62,7 @@ impl Trouble {
     pub const fn blocks(self) -> bool {
         match self {
             Self::Starting | Self::Draining | Self::Ledger => true,
-            Self::ReceiptBroken | Self::ToolUnreachable | Self::Configuration => false,
+            Self::ReceiptsBroken | Self::ToolUnreachable | Self::Configuration => false,
         }
     }
 }
@@ -92,6 +92,12 @@ impl Readiness {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         !self.open.lock().keys().any(|(trouble, _)| trouble.blocks())
+    }
+
+    /// Whether this trouble is open, about whatever subject.
+    #[must_use]
+    pub fn has(&self, trouble: Trouble) -> bool {
+        self.open.lock().keys().any(|(open, _)| *open == trouble)
     }
 
     /// Everything that is wrong, worst first.
@@ -125,7 +131,7 @@ mod tests {
             .iter()
             .map(|c| c.trouble.as_str())
             .collect();
-        assert_eq!(words, ["ledger", "tool-unreachable-now"]);
+        assert_eq!(words, ["ledger", "unreachable-tool"]);
         assert!(ready.clear(Trouble::Ledger, ""));
         assert!(!ready.clear(Trouble::Ledger, ""));
         assert!(ready.is_ready());

@@ -160,7 +160,8 @@ fn names_crate(code: &str, krate: &str) -> bool {
 #[test]
 fn an_upward_or_sideways_import_is_found() {
     let flow = "use crate::call::Step;\nuse crate::{ledger::Ledger, admin::Api};\n\
-                fn f() { super::super::batch::go() }\n#[cfg(test)]\nmod tests { use crate::app; }\n";
+                fn f() { super::super::batch::go() }\n\
+                #[cfg(test)]\nmod tests { use crate::app; }\n";
     crate::must_find(&imports(&[Rust::new("src/flow/drive.rs", flow)]), &[2, 3]);
     let sibling = "use crate::ledger::{self, Record};\nuse crate::upstream::Pool;\n";
     crate::must_find(&imports(&[Rust::new("src/ledger/mod.rs", sibling)]), &[2]);

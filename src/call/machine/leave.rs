@@ -45,7 +45,13 @@ impl Machine {
     pub(super) fn park(&mut self, reason: Reason, chance: Chance) -> Step {
         self.phase = Phase::Parked;
         let kept = self.tally.kept_5xx();
-        let first = self.policy.compensation.rounds.first().copied().unwrap_or_default();
+        let first = self
+            .policy
+            .compensation
+            .rounds
+            .first()
+            .copied()
+            .unwrap_or_default();
         let due = self.policy.retry.spread(first, chance);
         let state = if !self.tally.is_unclear() && self.tally.refusal().is_none() {
             if self.policy.compensation.resend && self.sending == Sending::Allowed {
@@ -66,7 +72,12 @@ impl Machine {
             Parked::Queued(_) | Parked::Manual => reason,
         };
         let cancelled = self.sending == Sending::Cancelled;
-        Step::Park(Parking { reason, state, kept, cancelled })
+        Step::Park(Parking {
+            reason,
+            state,
+            kept,
+            cancelled,
+        })
     }
 
     /// An event that cannot happen in this phase: this call stops, the others live.

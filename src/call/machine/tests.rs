@@ -73,8 +73,10 @@ struct Driven {
 
 impl Driven {
     fn begun(policy: Policy) -> Self {
-        let mut driven =
-            Self { machine: Machine::new(Arc::new(policy), Mono(0)), now: Mono(0) };
+        let mut driven = Self {
+            machine: Machine::new(Arc::new(policy), Mono(0)),
+            now: Mono(0),
+        };
         assert_eq!(driven.on(Event::Begun), Step::Send { n: 1, cause: None });
         driven
     }
@@ -88,24 +90,36 @@ impl Driven {
     }
 
     fn ended(&mut self, outcome: Outcome) -> Step {
-        self.on(Event::Attempted { outcome, retry_after: None, open: false })
+        self.on(Event::Attempted {
+            outcome,
+            retry_after: None,
+            open: false,
+        })
     }
 
     fn timed_out(&mut self) -> Step {
         self.pass(ATTEMPT);
         let outcome = Outcome::Unclear(Unclear::Timeout);
-        self.on(Event::Attempted { outcome, retry_after: None, open: true })
+        self.on(Event::Attempted {
+            outcome,
+            retry_after: None,
+            open: true,
+        })
     }
 
     /// From an asked state through backoff, close and settle to the confirming question.
     fn confirm(&mut self, first: Step) {
-        let Step::Wait(backoff) = first else { panic!("no backoff: {first:?}") };
+        let Step::Wait(backoff) = first else {
+            panic!("no backoff: {first:?}")
+        };
         self.pass(backoff);
         let mut step = self.on(Event::Waited);
         if step == Step::CloseEarlier {
             step = self.on(Event::Closed);
         }
-        let Step::Wait(settle) = step else { panic!("no settle: {step:?}") };
+        let Step::Wait(settle) = step else {
+            panic!("no settle: {step:?}")
+        };
         self.pass(settle);
         assert_eq!(self.on(Event::Waited), Step::Ask);
     }
@@ -138,7 +152,11 @@ fn a_first_answer_is_final_unless_it_is_a_5xx() {
         (503, Step::Ask),
     ];
     for (status, expected) in table {
-        assert_eq!(Driven::begun(policy()).ended(answered(status)), expected, "{status}");
+        assert_eq!(
+            Driven::begun(policy()).ended(answered(status)),
+            expected,
+            "{status}"
+        );
     }
 }
 
@@ -146,7 +164,10 @@ fn a_first_answer_is_final_unless_it_is_a_5xx() {
 fn every_receipt_answer_leads_where_the_table_says() {
     let mut success = Driven::begun(policy());
     assert_eq!(success.ended(CUT), Step::Ask);
-    assert_eq!(success.on(state(State::Success)), Step::Answer(Ending::ReceiptSuccess));
+    assert_eq!(
+        success.on(state(State::Success)),
+        Step::Answer(Ending::ReceiptSuccess)
+    );
 
     let mut failed = Driven::begun(policy());
     failed.ended(answered(500));
@@ -157,7 +178,11 @@ fn every_receipt_answer_leads_where_the_table_says() {
         let mut waits = Driven::begun(policy());
         waits.ended(CUT);
         for k in [1, 2, 4, 8] {
-            assert_eq!(waits.on(state(word)), Step::Wait(Duration::from_secs(k)), "{word:?}");
+            assert_eq!(
+                waits.on(state(word)),
+                Step::Wait(Duration::from_secs(k)),
+                "{word:?}"
+            );
             waits.pass(Duration::from_secs(k));
             assert_eq!(waits.on(Event::Waited), Step::Ask);
         }
@@ -176,7 +201,10 @@ fn not_found_is_followed_by_backoff_close_settle_ask_and_only_then_a_send() {
     assert_eq!(call.on(Event::Closed), Step::Wait(SETTLE));
     call.pass(SETTLE);
     assert_eq!(call.on(Event::Waited), Step::Ask);
-    let resend = Step::Send { n: 2, cause: Some(Cause::Timeout) };
+    let resend = Step::Send {
+        n: 2,
+        cause: Some(Cause::Timeout),
+    };
     assert_eq!(call.on(NOT_FOUND), resend);
 }
 
@@ -202,13 +230,18 @@ fn retries_run_out_only_when_a_resend_would_be_the_next_step() {
         assert_eq!(call.ended(answered(500)), Step::Ask);
         let wait = call.on(NOT_FOUND);
         call.confirm(wait);
-        let resend = Step::Send { n, cause: Some(Cause::Status) };
+        let resend = Step::Send {
+            n,
+            cause: Some(Cause::Status),
+        };
         assert_eq!(call.on(NOT_FOUND), resend);
     }
     assert_eq!(call.ended(answered(500)), Step::Ask);
     let wait = call.on(NOT_FOUND);
     call.confirm(wait);
-    let Step::Park(parking) = call.on(NOT_FOUND) else { panic!() };
+    let Step::Park(parking) = call.on(NOT_FOUND) else {
+        panic!()
+    };
     assert_eq!(parking.reason, Reason::RetriesExhausted);
     assert_eq!(parking.kept, Some(4));
     assert!(matches!(parking.state, Parked::Queued(_)));
@@ -226,12 +259,17 @@ fn a_4xx_after_an_unclear_attempt_speaks_only_for_itself() {
         call
     };
     let mut success = second_says_422();
-    assert_eq!(success.on(state(State::Success)), Step::Answer(Ending::ReceiptSuccess));
+    assert_eq!(
+        success.on(state(State::Success)),
+        Step::Answer(Ending::ReceiptSuccess)
+    );
     let mut failed = second_says_422();
     let told = Step::Answer(Ending::ReceiptFailed { kept: Some(2) });
     assert_eq!(failed.on(state(State::Failed)), told);
     let mut gone = second_says_422();
-    let Step::Wait(settle) = gone.on(NOT_FOUND) else { panic!() };
+    let Step::Wait(settle) = gone.on(NOT_FOUND) else {
+        panic!()
+    };
     gone.pass(settle);
     assert_eq!(gone.on(Event::Waited), Step::Ask);
     assert_eq!(gone.on(NOT_FOUND), Step::Answer(Ending::Failure(2)));
@@ -245,11 +283,19 @@ fn what_was_never_sent_is_sent_again_without_a_receipt_and_ends_as_never_sent() 
     for (n, wait) in [(2, 1), (3, 2), (4, 4)] {
         assert_eq!(call.ended(REFUSED), Step::Wait(Duration::from_secs(wait)));
         call.pass(Duration::from_secs(wait));
-        let resend = Step::Send { n, cause: Some(Cause::Connect) };
+        let resend = Step::Send {
+            n,
+            cause: Some(Cause::Connect),
+        };
         assert_eq!(call.on(Event::Waited), resend);
     }
-    let Step::Park(parking) = call.ended(REFUSED) else { panic!() };
-    assert_eq!((parking.reason, parking.state), (Reason::NeverSent, Parked::NeverSent));
+    let Step::Park(parking) = call.ended(REFUSED) else {
+        panic!()
+    };
+    assert_eq!(
+        (parking.reason, parking.state),
+        (Reason::NeverSent, Parked::NeverSent)
+    );
 
     let mut kept = policy();
     kept.compensation.resend = true;
@@ -257,7 +303,9 @@ fn what_was_never_sent_is_sent_again_without_a_receipt_and_ends_as_never_sent() 
         retry: with_retry(|n| n.max_retries = 0).retry,
         ..kept
     });
-    let Step::Park(parking) = call.ended(REFUSED) else { panic!() };
+    let Step::Park(parking) = call.ended(REFUSED) else {
+        panic!()
+    };
     assert_eq!(parking.state, Parked::Unsent(Duration::from_secs(60)));
 }
 
@@ -294,17 +342,28 @@ fn a_late_answer_settles_the_call_whatever_it_waits_for() {
     let broken = Reading::by_status(StatusCode::BAD_GATEWAY);
     let mut call = Driven::begun(policy());
     call.timed_out();
-    assert_eq!(call.on(Event::LateAnswer { n: 1, reading: broken }), Step::Keep);
+    assert_eq!(
+        call.on(Event::LateAnswer {
+            n: 1,
+            reading: broken
+        }),
+        Step::Keep
+    );
 }
 
 #[test]
 fn a_late_refusal_settles_nothing_while_another_attempt_is_in_flight() {
     let mut call = Driven::begun(with_retry(|n| n.resend_on = ResendOn::NotFoundOrUnknown));
     call.timed_out();
-    let Step::Wait(wait) = call.on(state(State::Unknown)) else { panic!() };
+    let Step::Wait(wait) = call.on(state(State::Unknown)) else {
+        panic!()
+    };
     call.pass(wait);
     assert_eq!(call.on(Event::Waited), Step::Ask);
-    assert!(matches!(call.on(state(State::Unknown)), Step::Send { n: 2, .. }));
+    assert!(matches!(
+        call.on(state(State::Unknown)),
+        Step::Send { n: 2, .. }
+    ));
     let no = Reading::by_status(StatusCode::UNPROCESSABLE_ENTITY);
     assert_eq!(call.on(Event::LateAnswer { n: 1, reading: no }), Step::Keep);
     assert_eq!(call.ended(REFUSED), Step::Answer(Ending::Failure(1)));
@@ -313,19 +372,35 @@ fn a_late_refusal_settles_nothing_while_another_attempt_is_in_flight() {
 #[test]
 fn a_route_without_receipt_never_resends_and_waits_for_an_open_exchange() {
     let mut cut = Driven::begun(without_receipt(policy()));
-    let Step::Park(parking) = cut.ended(CUT) else { panic!() };
-    assert_eq!((parking.reason, parking.state), (Reason::NoReceipt, Parked::Manual));
+    let Step::Park(parking) = cut.ended(CUT) else {
+        panic!()
+    };
+    assert_eq!(
+        (parking.reason, parking.state),
+        (Reason::NoReceipt, Parked::Manual)
+    );
 
     let mut late = Driven::begun(without_receipt(policy()));
     assert_eq!(late.timed_out(), Step::Wait(Duration::from_secs(52)));
     late.pass(Duration::from_secs(52));
-    let Step::Park(parking) = late.on(Event::DeadlinePassed) else { panic!() };
-    assert_eq!(parking.state, Parked::Queued(Duration::from_secs(60)), "still open");
+    let Step::Park(parking) = late.on(Event::DeadlinePassed) else {
+        panic!()
+    };
+    assert_eq!(
+        parking.state,
+        Parked::Queued(Duration::from_secs(60)),
+        "still open"
+    );
 
     let mut gone = Driven::begun(without_receipt(policy()));
     gone.timed_out();
-    assert_eq!(gone.on(Event::LateEnded { n: 1 }), Step::Wait(Duration::ZERO));
-    let Step::Park(parking) = gone.on(Event::Waited) else { panic!() };
+    assert_eq!(
+        gone.on(Event::LateEnded { n: 1 }),
+        Step::Wait(Duration::ZERO)
+    );
+    let Step::Park(parking) = gone.on(Event::Waited) else {
+        panic!()
+    };
     assert_eq!(parking.state, Parked::Manual);
 
     let declared = with_retry(|n| n.resend_on = ResendOn::NotFoundOrUnknown);
@@ -370,7 +445,9 @@ fn retry_after_raises_the_wait_and_ends_the_line_when_it_does_not_fit() {
         call.on(NOT_FOUND)
     };
     assert_eq!(after(7), Step::Wait(Duration::from_secs(7)));
-    let Step::Park(parking) = after(3600) else { panic!() };
+    let Step::Park(parking) = after(3600) else {
+        panic!()
+    };
     assert_eq!(parking.reason, Reason::RetryAfter);
 }
 
@@ -379,24 +456,37 @@ fn a_cut_stream_is_asked_about_and_never_resent() {
     let mut call = Driven::begun(policy());
     let ok = Reading::by_status(StatusCode::OK);
     assert_eq!(call.on(Event::Head(ok)), Step::PassHead(1));
-    assert_eq!(call.on(Event::DeadlinePassed), Step::Keep, "total stops at the head");
+    assert_eq!(
+        call.on(Event::DeadlinePassed),
+        Step::Keep,
+        "total stops at the head"
+    );
     assert_eq!(call.ended(CUT), Step::Ask);
-    let Step::Park(parking) = call.on(NOT_FOUND) else { panic!() };
+    let Step::Park(parking) = call.on(NOT_FOUND) else {
+        panic!()
+    };
     assert_eq!(parking.reason, Reason::StreamCut);
 }
 
 #[test]
 fn a_call_whose_caller_cancelled_is_asked_about_but_not_sent() {
-    let mut call = Driven::begun(Policy { on_client_gone: OnClientGone::Cancel, ..policy() });
+    let mut call = Driven::begun(Policy {
+        on_client_gone: OnClientGone::Cancel,
+        ..policy()
+    });
     assert_eq!(call.on(Event::ClientGone), Step::Keep);
     assert_eq!(call.ended(CUT), Step::Ask);
     for _ in 0..4 {
-        let Step::Wait(wait) = call.on(NOT_FOUND) else { panic!() };
+        let Step::Wait(wait) = call.on(NOT_FOUND) else {
+            panic!()
+        };
         call.pass(wait);
         assert_eq!(call.on(Event::Waited), Step::Ask);
     }
     call.pass(Duration::from_secs(60));
-    let Step::Park(parking) = call.on(Event::DeadlinePassed) else { panic!() };
+    let Step::Park(parking) = call.on(Event::DeadlinePassed) else {
+        panic!()
+    };
     assert!(parking.cancelled);
 }
 
@@ -410,14 +500,18 @@ fn what_is_not_durable_is_not_performed() {
     let wait = later.on(NOT_FOUND);
     later.confirm(wait);
     later.on(NOT_FOUND);
-    let Step::Park(parking) = later.on(Event::LedgerFailed) else { panic!() };
+    let Step::Park(parking) = later.on(Event::LedgerFailed) else {
+        panic!()
+    };
     assert_eq!(parking.reason, Reason::LedgerFailed);
 }
 
 #[test]
 fn an_impossible_event_parks_one_call() {
     let mut call = Driven::begun(policy());
-    let Step::Park(parking) = call.on(Event::Closed) else { panic!() };
+    let Step::Park(parking) = call.on(Event::Closed) else {
+        panic!()
+    };
     assert_eq!(parking.reason, Reason::Impossible);
     assert_eq!(call.on(Event::Closed), Step::Keep, "and stays parked");
 }

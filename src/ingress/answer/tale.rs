@@ -12,7 +12,6 @@ use crate::clock::Clock;
 use crate::flow::told::{Problem, Shown, Told, Word};
 use crate::ingress::tether::{Panic, panic_text};
 use crate::ingress::{Door, Faced, Request};
-use crate::telemetry::labels;
 use crate::telemetry::metrics::{InFlight, RouteMetrics};
 
 /// A request at the door.
@@ -45,7 +44,7 @@ impl<R: Faced> Drop for Tale<R> {
     fn drop(&mut self) {
         if !self.ended {
             // Passed on, and dropped with its caller: nobody was told anything.
-            self.route.metrics().calls.inc(labels::Word::Unresolved);
+            self.route.metrics().calls.inc(Word::Unresolved);
         }
     }
 }
@@ -70,13 +69,7 @@ pub(super) fn note_refusal<D: Door>(room: &Room<D>, refusal: &Refusal<D::Route>,
 }
 
 fn note(metrics: &RouteMetrics, told: &Told, clock: &Clock, received: Mono) {
-    metrics.calls.inc(match told.word {
-        Word::Answered => labels::Word::Answered,
-        Word::Receipt => labels::Word::Receipt,
-        Word::Replayed => labels::Word::Replayed,
-        Word::Unresolved => labels::Word::Unresolved,
-        Word::Refused => labels::Word::Refused,
-    });
+    metrics.calls.inc(told.word);
     if let Shown::Problem(problem) = &told.shown {
         metrics.refused.inc(problem.code);
     }

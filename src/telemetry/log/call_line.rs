@@ -6,11 +6,11 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::Serialize;
 
-use crate::call::code::Code;
+use crate::call::code::{Code, Word};
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::outcome::{Cause, Outcome};
 use crate::call::receipt::Answer;
-use crate::telemetry::labels::{AttemptResult, Word};
+use crate::telemetry::labels::AttemptResult;
 
 /// One call at its end. Logged at `info`; a clean call without effects at `debug`.
 #[derive(Clone, Debug)]

@@ -13,6 +13,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use super::visible;
 use crate::call::time::Wall;
 
 /// A field whose name begins so holds JSON already and is written as it is. Only
@@ -119,7 +120,7 @@ impl Visit for Fields {
         } else if self.json {
             self.put(field, &json_string(value));
         } else {
-            self.put(field, &plain(value));
+            self.put(field, &visible(value));
         }
     }
 
@@ -161,16 +162,4 @@ impl Visit for Fields {
 
 fn json_string(value: &str) -> String {
     serde_json::to_string(value).expect("a string is valid JSON")
-}
-
-/// Text for a terminal: control characters could move its cursor or forge a line.
-fn plain(value: &str) -> String {
-    let shown = |c: char| {
-        if c.is_control() {
-            c.escape_default().to_string()
-        } else {
-            c.into()
-        }
-    };
-    value.chars().map(shown).collect()
 }

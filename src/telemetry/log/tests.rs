@@ -1,3 +1,5 @@
+//! Exact log lines; the sink has its own tests.
+
 use std::io;
 use std::time::Duration;
 
@@ -5,12 +7,11 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use tracing::Level;
 
-use super::call_line::{AttemptLine, CallLine};
 use super::*;
+use crate::call::code::Word;
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::outcome::{Cause, Outcome, Reading, Unclear};
 use crate::call::receipt::{Answer, State};
-use crate::telemetry::labels::Word;
 
 #[derive(Clone, Default)]
 struct Captured(Arc<Mutex<Vec<u8>>>);
@@ -184,5 +185,22 @@ fn a_trace_id_is_taken_only_from_a_valid_traceparent() {
     ];
     for value in bad {
         assert_eq!(trace_id(&value), None, "{value}");
+    }
+}
+
+#[test]
+fn a_level_is_callgates_own_and_libraries_keep_quiet() {
+    let table = [
+        ("info", "callgate=info,warn"),
+        (" DEBUG", "callgate=debug,warn"),
+        ("error", "error"),
+        ("off", "off"),
+        ("hyper=trace,callgate=info", "callgate=info,hyper=trace"),
+    ];
+    for (text, expected) in table {
+        assert_eq!(filter(text).unwrap().to_string(), expected);
+    }
+    for bad in ["", "loud", "info,debug", "callgate=loud"] {
+        assert!(filter(bad).is_err(), "{bad}");
     }
 }

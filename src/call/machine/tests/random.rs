@@ -38,7 +38,10 @@ impl World {
             let n = self.open.remove(0);
             let status = StatusCode::from_u16([200, 422, 500, 429][usize::from(roll / 64)]);
             return match roll % 2 {
-                0 => Event::LateAnswer { n, reading: Reading::by_status(status.unwrap()) },
+                0 => Event::LateAnswer {
+                    n,
+                    reading: Reading::by_status(status.unwrap()),
+                },
                 _ => Event::LateEnded { n },
             };
         }
@@ -73,12 +76,19 @@ impl World {
         if open {
             self.open.push(n);
         }
-        let unclear = matches!(outcome, Outcome::Unclear(_) | Outcome::Answered(Reading::Kept(_)));
+        let unclear = matches!(
+            outcome,
+            Outcome::Unclear(_) | Outcome::Answered(Reading::Kept(_))
+        );
         if unclear {
             self.clean = false;
             self.asked_not_found = false;
         }
-        Event::Attempted { outcome, retry_after: None, open }
+        Event::Attempted {
+            outcome,
+            retry_after: None,
+            open,
+        }
     }
 
     fn answer(&mut self, roll: u8) -> Event {
