@@ -29,8 +29,24 @@
 // 0: pure decisions.
 pub mod call;
 
-// 2: the durable record.
+// 1: time, chance, configuration, and what operators see.
+pub mod clock;
+pub mod config;
+pub mod entropy;
+pub mod telemetry;
+
+// 2: the durable record, and the tools.
 pub mod ledger;
+pub mod upstream;
 
 // 3: decisions meet effects.
 pub mod flow;
+
+// 4: the doors.
+pub mod ingress;
+
+// 5: the operator's door.
+pub mod admin;
+
+// 7: the command line.
+pub mod cli;

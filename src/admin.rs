@@ -1,0 +1,157 @@
+//! The operator's listener: metrics, health, and the API that the command line and people ask.
+//!
+//! The fourth door: it reads what the others have done and decides nothing about a call. It runs on
+//! the background runtime, so that a scrape never stands in front of a call. Deliberately absent:
+//! request and answer bodies, which an operator rarely needs and which may hold personal data;
+//! and, for now, every verb that changes something.
+
+mod api;
+mod document;
+mod health;
+mod listener;
+mod problem;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use http::{StatusCode, header};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::limit::RequestBodyLimitLayer;
+use tower_http::timeout::TimeoutLayer;
+
+use crate::call::code::Code;
+use crate::call::time::Wall;
+use crate::ledger::Ledger;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::readiness::Readiness;
+
+pub use listener::serve;
+use problem::Problem;
+
+/// The longest an answer may take; a ledger that does not answer by then is in trouble.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// The largest request body taken; nothing here needs one yet.
+const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// What the operator's listener sees of the gateway.
+pub struct Admin {
+    /// Where calls are recorded.
+    pub ledger: Arc<dyn Ledger>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// What is wrong, if anything.
+    pub readiness: Arc<Readiness>,
+    /// The reader of the wall clock.
+    pub now: Arc<dyn Fn() -> Wall + Send + Sync>,
+    /// The effective configuration, secrets masked.
+    pub config: serde_json::Value,
+    /// SHA-256 of the token that requests must carry; `None` when none is configured.
+    pub token: Option<TokenDigest>,
+}
+
+/// A token as it is compared: by its SHA-256, in constant time.
+#[derive(Clone, Copy)]
+pub struct TokenDigest([u8; 32]);
+
+impl TokenDigest {
+    /// The digest of `token`.
+    #[must_use]
+    pub fn of(token: &str) -> Self {
+        Self(Sha256::digest(token.as_bytes()).into())
+    }
+
+    fn admits(&self, presented: &str) -> bool {
+        let presented = Self::of(presented);
+        bool::from(self.0.ct_eq(&presented.0))
+    }
+}
+
+/// Everything the operator's listener answers.
+pub fn router(admin: Arc<Admin>) -> Router {
+    let open = Router::new()
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::metrics));
+    let guarded = Router::new()
+        .route("/api/v1/calls/{id}", get(api::call))
+        .route("/api/v1/dead-letters", get(api::dead_letters))
+        .route("/api/v1/dead-letters/{id}", get(api::dead_letter))
+        .route("/api/v1/config", get(api::config))
+        .fallback(nothing_here)
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&admin),
+            with_token,
+        ));
+    open.merge(guarded)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(RequestBodyLimitLayer::new(BODY_BYTES_MAX))
+        .layer(TimeoutLayer::with_status_code(
+            StatusCode::GATEWAY_TIMEOUT,
+            ANSWER_WITHIN,
+        ))
+        .layer(CatchPanicLayer::custom(panicked))
+        .with_state(admin)
+}
+
+/// Lets only requests through that carry the token, when one is configured.
+async fn with_token(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    let Some(expected) = admin.token else {
+        return next.run(request).await;
+    };
+    let presented = request.headers().get(header::AUTHORIZATION);
+    let presented = presented
+        .and_then(|value| value.to_str().ok())
+        .and_then(bearer);
+    if presented.is_some_and(|token| expected.admits(token)) {
+        return next.run(request).await;
+    }
+    let detail = "This address wants the configured admin.token as `Authorization: Bearer ...`; \
+                  the command line takes it from --token or CALLGATE_ADMIN_TOKEN.";
+    let mut refusal = Problem::new(Code::Unauthorized, detail).into_response();
+    let wants = header::HeaderValue::from_static("Bearer");
+    refusal
+        .headers_mut()
+        .insert(header::WWW_AUTHENTICATE, wants);
+    refusal
+}
+
+/// The token of an `Authorization` value; the scheme's case does not matter (RFC 9110).
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then_some(token.trim())
+}
+
+async fn nothing_here() -> Problem {
+    let detail = "The operator's listener has /metrics, /livez, /readyz, /api/v1/calls/{id}, \
+                  /api/v1/dead-letters, /api/v1/dead-letters/{id} and /api/v1/config. Callers' \
+                  requests go to the other address (`listen`).";
+    Problem::new(Code::NoRoute, detail)
+}
+
+async fn wrong_method() -> Problem {
+    let detail = "This address only answers GET and HEAD.";
+    Problem::new(Code::BadRequest, detail).with_status(StatusCode::METHOD_NOT_ALLOWED)
+}
+
+fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
+    let said = panic.downcast_ref::<String>().map(String::as_str);
+    let said = said
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message");
+    tracing::error!(panic = said, "an admin request panicked");
+    let detail = "The gateway failed at this request; its log has the reason. Calls go on.";
+    Problem::new(Code::Internal, detail).into_response()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

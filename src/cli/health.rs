@@ -1,0 +1,33 @@
+//! `callgate health`: readiness for container health checks, where no other program is at hand.
+
+use super::client::Target;
+use super::exit::{Exit, Failure};
+use super::gateway::Gateway;
+use super::output;
+
+/// `callgate health`
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct HealthArgs {
+    /// Only ask whether the process is alive
+    #[arg(long)]
+    live: bool,
+}
+
+/// Runs `callgate health`: 0 when the gateway is ready (or alive), 1 when it is not.
+///
+/// # Errors
+/// When the gateway does not answer.
+pub fn run(args: &HealthArgs, gateway: &Gateway) -> Result<Exit, Failure> {
+    let path = if args.live {
+        "/livez"
+    } else {
+        "/readyz?verbose"
+    };
+    let answer = gateway.ask(&Target::new(path))?;
+    output::print(&String::from_utf8_lossy(&answer.body))?;
+    Ok(if answer.status.is_success() {
+        Exit::Ok
+    } else {
+        Exit::Failed
+    })
+}

@@ -1,0 +1,142 @@
+//! How results are shown: tables for people, JSON for programs.
+//!
+//! A table cell never moves the cursor: what tools and callers wrote is shown with its control
+//! characters escaped. JSON is the gateway's document as it came.
+
+use std::io::{self, Write};
+
+use comfy_table::{Table, presets};
+use serde_json::Value;
+
+use crate::telemetry::log::visible;
+
+/// How results are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// Columns for people
+    #[default]
+    Table,
+    /// One JSON document
+    Json,
+    /// One JSON document a line
+    Ndjson,
+}
+
+/// One column of a list: its heading and the member it shows.
+pub(super) type Column = (&'static str, &'static str);
+
+/// Writes a list.
+///
+/// # Errors
+/// When standard output does not take it.
+pub(super) fn list(output: Output, page: &Value, columns: &[Column]) -> io::Result<()> {
+    let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
+    match output {
+        Output::Json => document(page),
+        Output::Ndjson => {
+            let mut out = io::stdout().lock();
+            items.iter().try_for_each(|item| writeln!(out, "{item}"))
+        }
+        Output::Table if items.is_empty() => Ok(()),
+        Output::Table => print(&rows(items, columns)),
+    }
+}
+
+/// Writes one thing: as its table, or as the document it came as.
+///
+/// # Errors
+/// When standard output does not take it.
+pub(super) fn one(output: Output, whole: &Value, table: &str) -> io::Result<()> {
+    match output {
+        Output::Table => print(table),
+        Output::Json => document(whole),
+        Output::Ndjson => print(&format!("{whole}\n")),
+    }
+}
+
+fn document(whole: &Value) -> io::Result<()> {
+    print(&format!("{whole:#}\n"))
+}
+
+pub(super) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Items as aligned columns with a heading.
+pub(super) fn rows(items: &[Value], columns: &[Column]) -> String {
+    let mut table = plain();
+    table.set_header(columns.iter().map(|(heading, _)| *heading));
+    for item in items {
+        table.add_row(columns.iter().map(|(_, member)| cell(&item[*member])));
+    }
+    finish(&table)
+}
+
+/// Names and values, one pair a line; pairs without a value are left out.
+pub(super) fn pairs(pairs: impl IntoIterator<Item = (&'static str, Value)>) -> String {
+    let mut table = plain();
+    for (name, value) in pairs {
+        if !value.is_null() {
+            table.add_row([name.to_owned(), cell(&value)]);
+        }
+    }
+    finish(&table)
+}
+
+fn plain() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).force_no_tty();
+    table
+}
+
+fn finish(table: &Table) -> String {
+    let lines = table.lines().map(|line| line.trim().to_owned());
+    lines.fold(String::new(), |text, line| text + &line + "\n")
+}
+
+/// A value as a person reads it.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) if text.is_empty() => "-".to_owned(),
+        Value::String(text) => visible(text),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_list_is_aligned_and_cannot_move_the_cursor() {
+        let items = [
+            json!({"id": "ord-1", "state": "QUEUED", "error": "reset\u{1b}[2J", "round": 2}),
+            json!({"id": "ord-1000", "state": "MANUAL", "error": "", "round": null}),
+        ];
+        let columns = [
+            ("ID", "id"),
+            ("STATE", "state"),
+            ("ROUND", "round"),
+            ("ERROR", "error"),
+        ];
+        let expected = "ID        STATE   ROUND  ERROR\n\
+                        ord-1     QUEUED  2      reset\\u{1b}[2J\n\
+                        ord-1000  MANUAL  -      -\n";
+        assert_eq!(rows(&items, &columns), expected);
+    }
+
+    #[test]
+    fn pairs_without_a_value_are_left_out() {
+        let shown = pairs([
+            ("id", json!("a")),
+            ("gone", Value::Null),
+            ("attempts", json!(3)),
+        ]);
+        assert_eq!(shown, "id        a\nattempts  3\n");
+    }
+}

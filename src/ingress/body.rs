@@ -1,0 +1,196 @@
+//! A request's body: collected up to the route's limit, or passed on while it arrives.
+//!
+//! A caller may not sit on an unfinished body: a streamed one may pause for `limits.body_timeout`,
+//! and of a collected one, which holds memory, every [`SLICE`] has to arrive within it. Memory is
+//! what has arrived, never what was announced. Deliberately absent: decompression; bodies are
+//! opaque.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+
+use crate::clock::{Wheel, wheel};
+use crate::flow::told::{BodyError, Stream};
+
+/// How much of a collected body restarts the wait: about 2 KiB/s at the default timeout, slower
+/// than any network that can carry a call at all.
+const SLICE: usize = 64 * 1024;
+
+/// The body of a request that is passed on.
+pub enum Payload {
+    /// It is small, or its call id had to be looked for in it.
+    Whole(Bytes),
+    /// It is still arriving.
+    Arriving(Arriving),
+}
+
+/// A body that is still arriving.
+pub struct Arriving {
+    body: Incoming,
+    /// Bytes that may still come.
+    left: usize,
+    pace: Pace,
+}
+
+/// Why a body is not there. Always the caller's doing.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyProblem {
+    /// It is longer than `body.max_request`.
+    #[error("the request body is longer than the route allows")]
+    TooLarge,
+    /// It paused for longer than `limits.body_timeout`.
+    #[error("the request body did not arrive in time")]
+    TooSlow,
+    /// It was cut short, or broke its framing.
+    #[error("the request body ended early or broke its framing")]
+    Broken(#[source] hyper::Error),
+}
+
+/// The wait for the next piece. No timer exists until a piece is really missing.
+struct Pace {
+    wheel: Wheel,
+    patience: Duration,
+    /// Bytes that restart the wait.
+    enough: usize,
+    came: usize,
+    wait: Option<wheel::Sleep>,
+}
+
+/// How a body is read.
+#[derive(Clone)]
+pub(super) struct Reading {
+    pub(super) wheel: Wheel,
+    /// `limits.body_timeout`.
+    pub(super) patience: Duration,
+    /// `body.max_request`.
+    pub(super) limit: usize,
+}
+
+impl Arriving {
+    pub(super) fn new(body: Incoming, reading: Reading) -> Self {
+        Self::paced(body, reading, 1)
+    }
+
+    fn paced(body: Incoming, reading: Reading, enough: usize) -> Self {
+        let Reading {
+            wheel,
+            patience,
+            limit,
+        } = reading;
+        Self {
+            body,
+            left: limit,
+            pace: Pace {
+                wheel,
+                patience,
+                enough,
+                came: 0,
+                wait: None,
+            },
+        }
+    }
+
+    /// As the house's stream of bytes.
+    #[must_use]
+    pub fn into_stream(self) -> Stream {
+        self.map_err(|problem| BodyError::from(Box::new(problem)))
+            .boxed_unsync()
+    }
+}
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = BodyProblem;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyProblem>>> {
+        let this = self.get_mut();
+        let Poll::Ready(next) = Pin::new(&mut this.body).poll_frame(cx) else {
+            ready!(this.pace.poll_too_slow(cx));
+            return Poll::Ready(Some(Err(BodyProblem::TooSlow)));
+        };
+        Poll::Ready(match next {
+            None => None,
+            Some(Err(error)) => Some(Err(BodyProblem::Broken(error))),
+            Some(Ok(frame)) => {
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                this.pace.came(bytes);
+                match this.left.checked_sub(bytes) {
+                    None => Some(Err(BodyProblem::TooLarge)),
+                    Some(left) => {
+                        this.left = left;
+                        Some(Ok(frame))
+                    }
+                }
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Pace {
+    fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let wait = self
+            .wait
+            .get_or_insert_with(|| self.wheel.sleep(self.patience));
+        Pin::new(wait).poll(cx)
+    }
+
+    fn came(&mut self, bytes: usize) {
+        self.came += bytes;
+        if self.came >= self.enough {
+            self.came = 0;
+            self.wait = None;
+        }
+    }
+}
+
+/// Collects a body.
+///
+/// # Errors
+/// What is wrong with it; an announced length over the limit is refused without reading.
+pub(super) async fn collect(body: Incoming, reading: Reading) -> Result<Bytes, BodyProblem> {
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    if body.size_hint().lower() > reading.limit as u64 {
+        return Err(BodyProblem::TooLarge);
+    }
+    let mut body = Arriving::paced(body, reading, SLICE);
+    let Some(first) = next_data(&mut body).await? else {
+        return Ok(Bytes::new());
+    };
+    // The common case: the body came with its head, in one piece, and is not copied.
+    if body.is_end_stream() {
+        return Ok(first);
+    }
+    let mut whole = BytesMut::from(first);
+    while let Some(more) = next_data(&mut body).await? {
+        whole.extend_from_slice(&more);
+    }
+    Ok(whole.freeze())
+}
+
+/// The next piece; trailers are dropped, as they are when a call is sent again.
+async fn next_data(body: &mut Arriving) -> Result<Option<Bytes>, BodyProblem> {
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}
