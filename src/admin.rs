@@ -154,4 +154,4 @@ fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -2,7 +2,7 @@
 //!
 //! One module per subcommand; composition only, nothing about a call is decided here. Data goes to
 //! standard output, everything else to standard error, so that a pipe gets nothing but data.
-//! Deliberately absent: colours beyond those of the help text; `NO_COLOR` has nothing to switch off.
+//! Deliberately absent: colours beyond those of the help text, which heed `NO_COLOR` themselves.
 
 mod client;
 pub mod dead;
@@ -96,6 +96,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>, parts: Parts) -> ExitCode {
         }
     };
     perform(cli, parts).unwrap_or_else(|failure| {
+        if failure.is_end_of_pipe() {
+            return Exit::Ok.into();
+        }
         eprintln!("callgate: {failure}");
         failure.exit().into()
     })

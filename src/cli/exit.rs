@@ -99,6 +99,12 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Whoever read the output has seen enough, as `head` does: no failure.
+    #[must_use]
+    pub fn is_end_of_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+
     /// The exit code a failure ends with.
     #[must_use]
     pub fn exit(&self) -> Exit {

@@ -1,4 +1,18 @@
+//! The command tree, and commands against a real admin listener on a port of its own.
+
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+
+use axum::Router;
+use http::StatusCode;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
 use super::*;
+use crate::admin;
+use crate::admin::tests::fixture::{dead as dead_letter, settled};
+use crate::admin::tests::shelf::Shelf;
+use output::Output;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(line.split_whitespace())
@@ -47,4 +61,140 @@ fn wrong_lines_are_usage_errors() {
     }
     assert!(!parse("callgate --help").unwrap_err().use_stderr());
     assert!(!parse("callgate --version").unwrap_err().use_stderr());
+}
+
+/// A gateway's admin listener on a port of its own, for as long as this lives.
+struct Listening {
+    url: String,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Listening {
+    fn start(router: Router) -> Self {
+        let stop = CancellationToken::new();
+        let (tell, told) = channel();
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.expect("a runtime").block_on(async {
+                let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+                tell.send(listener.local_addr().expect("an address"))
+                    .expect("a waiting test");
+                admin::serve(listener, router, stopped).await;
+            });
+        });
+        let url = format!("http://{}", told.recv().expect("the listener's address"));
+        Self {
+            url,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn of(shelf: Shelf, token: Option<&str>) -> Self {
+        Self::start(admin::router(admin::tests::admin(shelf, token)))
+    }
+
+    fn run(&self, line: &str) -> Result<Exit, Failure> {
+        run_at(&self.url, line)
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(
+            ended.is_some_and(|end| end.is_ok()),
+            "the admin listener ends"
+        );
+    }
+}
+
+/// Runs a client command against `url`; the environment of the test does not matter.
+fn run_at(url: &str, line: &str) -> Result<Exit, Failure> {
+    let cli = parse(&format!("callgate --admin {url} {line}")).expect("a valid line");
+    let gateway = cli.gateway.find(|_| Ok(None))?;
+    match cli.command {
+        Command::Dead(command) => dead::run(&command, &gateway, Output::Ndjson),
+        Command::Receipt(args) => receipt::run(&args, &gateway, Output::Ndjson),
+        Command::Health(args) => health::run(&args, &gateway),
+        Command::Demo(_) | Command::Serve(_) => unreachable!("no client command"),
+    }
+}
+
+fn shelf() -> Shelf {
+    Shelf {
+        calls: vec![settled()],
+        dead: vec![dead_letter("ord-1")],
+        ..Shelf::default()
+    }
+}
+
+#[test]
+fn commands_end_as_the_gateway_answers() {
+    let gateway = Listening::of(shelf(), Some("t"));
+    let table = [
+        ("receipt ord/1 --token t", Exit::Ok),
+        ("dead list --state QUEUED --token t", Exit::Ok),
+        ("dead list --state STUCK --token t", Exit::Usage),
+        ("receipt nobody --token t", Exit::NotFound),
+        ("dead show ord/1 --token t", Exit::NotFound),
+        ("receipt ord/1 --token wrong", Exit::Failed),
+        ("health", Exit::Ok),
+        ("health --live", Exit::Ok),
+    ];
+    for (line, expected) in table {
+        let exit = gateway.run(line).unwrap_or_else(|failure| failure.exit());
+        assert_eq!(exit, expected, "{line}");
+    }
+    let refused = gateway
+        .run("dead list --token wrong")
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("CALLGATE_ADMIN_TOKEN"), "{refused}");
+}
+
+#[test]
+fn a_gateway_that_is_not_ready_fails_the_health_check() {
+    let sick = Shelf::default();
+    *sick.failing.lock() = Some("disk full".into());
+    let gateway = Listening::of(sick, None);
+    assert_eq!(gateway.run("health").expect("it answers"), Exit::Failed);
+    assert_eq!(gateway.run("health --live").expect("it answers"), Exit::Ok);
+}
+
+#[test]
+fn nobody_there_says_the_address_tried_and_the_next_command() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", taken.local_addr().expect("an address"));
+    drop(taken);
+    let failure = run_at(&url, "dead list").unwrap_err();
+    assert_eq!(failure.exit(), Exit::Failed);
+    let text = failure.to_string();
+    for part in [
+        url.as_str(),
+        "callgate serve",
+        "--admin URL",
+        "CALLGATE_ADMIN",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn an_address_of_something_else_is_told_as_such() {
+    let other = Router::new().fallback(|| async { "hello" });
+    let page = Listening::start(other);
+    let text = page.run("dead list").unwrap_err().to_string();
+    assert!(text.contains("no callgate admin listener"), "{text}");
+    let refusing = Router::new().fallback(|| async { StatusCode::NOT_FOUND });
+    let text = Listening::start(refusing)
+        .run("receipt ord-1")
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("without a problem document"), "{text}");
 }

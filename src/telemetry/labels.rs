@@ -124,7 +124,7 @@ labels! {
         /// The last round: a human is needed.
         Manual = "manual",
         /// The lease was lost to another worker; nothing was changed.
-        LeaseLost = "lease-lost",
+        LeaseLost = "lease_lost",
     }
 
     /// What contradicts the end a call already has.

@@ -5,7 +5,7 @@
 //! what a stranger sent reaches the log only through [`escaped`]. Deliberately absent: bodies,
 //! credentials, and spans: fields stand in the event itself.
 
-pub mod call_line;
+mod call_line;
 mod format;
 mod sink;
 
@@ -18,6 +18,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 
 use crate::call::time::Wall;
+pub use call_line::{AttemptLine, CallLine};
 use format::Lines;
 use sink::Sink;
 
@@ -82,8 +83,11 @@ pub enum LogError {
 /// # Errors
 /// When the level is no level, or the process already has a log.
 pub fn open(setup: Setup) -> Result<Log, LogError> {
-    let text = setup.overriding.unwrap_or(setup.level);
-    let filter = EnvFilter::try_new(&text).map_err(|source| LogError::Level {
+    let text = setup
+        .overriding
+        .filter(|text| !text.is_empty())
+        .unwrap_or(setup.level);
+    let filter = EnvFilter::try_new(directives(&text)).map_err(|source| LogError::Level {
         level: text.clone(),
         source,
     })?;
@@ -103,6 +107,15 @@ pub fn open(setup: Setup) -> Result<Log, LogError> {
         .finish();
     tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::AlreadyOpen)?;
     Ok(Log { sink })
+}
+
+/// A plain level means callgate's own lines: what its libraries say below `warn` is noise, and some
+/// of them log header fields, which hold secrets. `target=level` pairs are taken as they are.
+fn directives(text: &str) -> String {
+    match text.trim().to_ascii_lowercase().as_str() {
+        own @ ("warn" | "info" | "debug" | "trace") => format!("warn,callgate={own}"),
+        _ => text.to_owned(),
+    }
 }
 
 impl Drop for Log {

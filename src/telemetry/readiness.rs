@@ -18,7 +18,7 @@ pub enum Trouble {
     /// The ledger cannot be written: nothing can be sent.
     Ledger,
     /// A receipt endpoint denies calls that its tool has answered.
-    ReceiptBroken,
+    ReceiptsBroken,
     /// A tool could not be reached.
     ToolUnreachable,
     /// The newest configuration file is bad; an older one is in use.
@@ -51,7 +51,7 @@ impl Trouble {
             Self::Starting => "starting",
             Self::Draining => "draining",
             Self::Ledger => "ledger",
-            Self::ReceiptBroken => "receipt-endpoint-broken",
+            Self::ReceiptsBroken => "receipt-endpoint-broken",
             Self::ToolUnreachable => "unreachable-tool",
             Self::Configuration => "configuration",
         }
@@ -62,7 +62,7 @@ impl Trouble {
     pub const fn blocks(self) -> bool {
         match self {
             Self::Starting | Self::Draining | Self::Ledger => true,
-            Self::ReceiptBroken | Self::ToolUnreachable | Self::Configuration => false,
+            Self::ReceiptsBroken | Self::ToolUnreachable | Self::Configuration => false,
         }
     }
 }

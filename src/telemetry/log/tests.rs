@@ -1,3 +1,5 @@
+//! Exact log lines; the sink has its own tests.
+
 use std::io;
 use std::time::Duration;
 
@@ -5,7 +7,6 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use tracing::Level;
 
-use super::call_line::{AttemptLine, CallLine};
 use super::*;
 use crate::call::code::Word;
 use crate::call::id::{CallId, ClientName, IdSource};
@@ -184,5 +185,20 @@ fn a_trace_id_is_taken_only_from_a_valid_traceparent() {
     ];
     for value in bad {
         assert_eq!(trace_id(&value), None, "{value}");
+    }
+}
+
+#[test]
+fn a_level_is_callgates_own_and_libraries_keep_quiet() {
+    let table = [
+        ("info", "warn,callgate=info"),
+        (" DEBUG", "warn,callgate=debug"),
+        ("error", "error"),
+        ("off", "off"),
+        ("hyper=trace,callgate=info", "hyper=trace,callgate=info"),
+    ];
+    for (text, expected) in table {
+        assert_eq!(directives(text), expected);
+        assert!(EnvFilter::try_new(expected).is_ok(), "{expected}");
     }
 }

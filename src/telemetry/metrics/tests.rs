@@ -1,3 +1,5 @@
+//! The exposition, read back by a parser that accepts nothing it does not know.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;

@@ -1,0 +1,98 @@
+//! A ledger that only shows what a test put on its shelf; every verb that would change something
+//! is refused.
+
+use super::*;
+use crate::call::id::{CallId, ClientName};
+use crate::ledger::{
+    Begun, CallView, Claim, Cursor, DeadLetter, Due, Entry, Fact, FactWritten, Filter, Health,
+    Intention, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
+    Recovered, RowId, Tally, Written,
+};
+use parking_lot::Mutex;
+
+#[derive(Default)]
+pub(crate) struct Shelf {
+    pub(crate) calls: Vec<CallView>,
+    pub(crate) dead: Vec<DeadLetter>,
+    pub(crate) next: Option<Cursor>,
+    pub(crate) tally: Vec<Tally>,
+    pub(crate) overloaded: bool,
+    pub(crate) failing: Mutex<Option<Arc<str>>>,
+    /// What was asked for last.
+    pub(crate) asked: Mutex<Option<(Filter, Option<Cursor>, usize)>>,
+}
+
+impl Shelf {
+    fn read<T: Clone>(&self, what: &T) -> Pending<T> {
+        let overloaded = LedgerError::Overloaded { waiting: 7 };
+        Pending::ready(if self.overloaded {
+            Err(overloaded)
+        } else {
+            Ok(what.clone())
+        })
+    }
+}
+
+fn refused<T>() -> Pending<T> {
+    Pending::ready(Err(LedgerError::Closed))
+}
+
+impl Ledger for Shelf {
+    fn view(&self, client: Option<ClientName>, call_id: CallId) -> Pending<Vec<CallView>> {
+        let meant = |call: &&CallView| {
+            call.call_id == call_id && client.as_ref().is_none_or(|name| *name == call.client)
+        };
+        self.read(&self.calls.iter().filter(meant).cloned().collect())
+    }
+    fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page> {
+        *self.asked.lock() = Some((filter, from, limit));
+        self.read(&Page {
+            items: self.dead.clone(),
+            next: self.next,
+        })
+    }
+    fn tally(&self) -> Pending<Vec<Tally>> {
+        self.read(&self.tally)
+    }
+    fn knows_since(&self) -> Wall {
+        Wall(1_793_534_400_000)
+    }
+    fn health(&self) -> Health {
+        Health {
+            failing: self.failing.lock().clone(),
+            waiting: 0,
+            capacity: 16,
+        }
+    }
+    fn begin(&self, _: NewCall) -> Pending<Begun> {
+        refused()
+    }
+    fn append(&self, _: Claim, _: Wall, _: Intention) -> Pending<Written> {
+        refused()
+    }
+    fn fact(&self, _: Fact) -> Pending<FactWritten> {
+        refused()
+    }
+    fn note(&self, _: RowId, _: u32, _: Vec<Entry>) {}
+    fn claim_due(&self, _: Owner, _: Wall, _: Wall, _: usize) -> Pending<Vec<Due>> {
+        refused()
+    }
+    fn extend(&self, _: Claim, _: Wall) -> Pending<Written> {
+        refused()
+    }
+    fn recover(&self, _: Owner, _: Wall, _: OwnerTest) -> Pending<Recovered> {
+        refused()
+    }
+    fn remember_proof(&self, _: Arc<str>, _: Proof, _: Wall) -> Pending<()> {
+        refused()
+    }
+    fn proofs(&self) -> Pending<Vec<ProofNote>> {
+        refused()
+    }
+    fn purge(&self, _: Wall, _: usize) -> Pending<Purged> {
+        refused()
+    }
+    fn close(&self) -> Pending<()> {
+        Pending::ready(Ok(()))
+    }
+}
