@@ -48,7 +48,6 @@ pub use routes::{Route, Routes};
 const LEASE_SLACK: Duration = Duration::from_secs(15);
 
 /// What all calls of one process share.
-#[derive(Debug)]
 pub struct Flow {
     /// The durable record.
     pub ledger: Arc<dyn Ledger>,

@@ -46,7 +46,7 @@ impl Inquiry {
             core: core.clone(),
             route: Arc::clone(&call.route),
             call_id: call.call_id.clone(),
-            key: call.request.stamp.idempotency_key.clone(),
+            key: call.request.idempotency_key.clone(),
             traceparent: call.request.headers.get(headers::TRACEPARENT).cloned(),
             credentials: forwarded_credentials(call),
         }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method};
 
+use super::record;
 use super::routes::Route;
 use super::told::{Problem, Shown, Told, Word};
 use crate::call::id::{CallId, ClientName, IdSource};
@@ -15,8 +16,11 @@ use crate::call::recovery::Recovery;
 use crate::call::step::{Event, Step};
 use crate::call::tally::Tally;
 use crate::call::time::{Chance, Mono, Wall};
+use crate::config::route::Accepted;
 use crate::ledger::{Claim, Reply};
-use crate::upstream::Answer;
+use crate::call::outcome::Cause;
+use crate::upstream::headers::{self, Length, Mark};
+use crate::upstream::{Answer, Outgoing, Payload};
 
 /// A call that was claimed.
 #[derive(Debug)]
@@ -59,23 +63,12 @@ pub struct Sendable {
     pub target: PathAndQuery,
     /// The caller's end-to-end fields. In a round: as stored, without credentials.
     pub headers: HeaderMap,
-    /// What the gateway adds to every send, resolved once.
-    pub stamp: Stamp,
+    /// The business key, when the call has one.
+    pub idempotency_key: Option<HeaderValue>,
     /// The body.
     pub body: Bytes,
     /// Whether it came with a credential.
     pub credential: bool,
-}
-
-/// What the gateway adds to every send of one call.
-#[derive(Debug)]
-pub struct Stamp {
-    /// The host the caller asked for.
-    pub host: Option<Arc<str>>,
-    /// The caller's address and protocol version, while there is a caller.
-    pub caller: Option<(std::net::SocketAddr, http::Version)>,
-    /// The business key, when the call has one.
-    pub idempotency_key: Option<HeaderValue>,
 }
 
 /// The machine that decides about a call.
@@ -89,7 +82,16 @@ pub enum Decider {
 
 /// The answers of a call so far, by attempt. The machine names them by number only.
 #[derive(Debug, Default)]
-pub struct Replies(Vec<(u8, Answer)>);
+pub struct Replies(Vec<(u8, Said)>);
+
+/// An answer, or what is left of one whose body has passed.
+#[derive(Debug)]
+pub enum Said {
+    /// All of it.
+    Answer(Answer),
+    /// As the ledger keeps it; its body was streamed.
+    Kept(Reply),
+}
 
 impl Decider {
     /// The next step.
@@ -130,12 +132,18 @@ impl Decider {
 
 impl Replies {
     /// Keeps the answer of attempt `n`.
-    pub fn put(&mut self, n: u8, answer: Answer) {
-        self.0.push((n, answer));
+    pub fn put(&mut self, n: u8, said: Said) {
+        self.0.push((n, said));
+    }
+
+    /// The answer of attempt `n`.
+    #[must_use]
+    pub fn get(&self, n: u8) -> Option<&Said> {
+        self.0.iter().find(|(of, _)| *of == n).map(|(_, said)| said)
     }
 
     /// Takes the answer of attempt `n`.
-    pub fn take(&mut self, n: u8) -> Option<Answer> {
+    pub fn take(&mut self, n: u8) -> Option<Said> {
         let at = self.0.iter().position(|(of, _)| *of == n)?;
         Some(self.0.swap_remove(at).1)
     }
@@ -161,10 +169,57 @@ impl Call {
         self.told(word, attempts, Shown::Problem(problem))
     }
 
+    /// Whether an answer with this status only promises the work (`accepted: pending`).
+    #[must_use]
+    pub fn is_promise(&self, status: http::StatusCode) -> bool {
+        status == http::StatusCode::ACCEPTED && self.route.conf.accepted == Accepted::Pending
+    }
+
     /// An answer as the ledger keeps it.
     #[must_use]
-    pub fn reply(&self, answer: &Answer) -> Reply {
+    pub fn reply(&self, said: &Said) -> Reply {
+        match said {
+            Said::Answer(answer) => self.reply_of(answer),
+            Said::Kept(reply) => reply.clone(),
+        }
+    }
+
+    /// A collected answer as the ledger keeps it.
+    #[must_use]
+    pub fn reply_of(&self, answer: &Answer) -> Reply {
         let max = self.route.conf.body.max_kept_response;
-        super::record::reply(answer.status, &answer.headers, &answer.body, max)
+        record::reply(answer.status, &answer.headers, &answer.body, max)
+    }
+
+    /// Whether `upstream.headers` brings a credential of its own, in place of the caller's.
+    #[must_use]
+    pub fn supplies_credential(&self) -> bool {
+        let secret = &self.route.conf.secret_headers;
+        record::credentials(self.route.tool.headers(), secret).next().is_some()
+    }
+
+    /// The request of attempt `n`.
+    #[must_use]
+    pub fn outgoing(&self, n: u8, cause: Option<Cause>) -> Outgoing {
+        let mut fields = self.request.headers.clone();
+        let conf = &self.route.conf;
+        let mark = Mark {
+            field: &conf.call_id.header,
+            call_id: &self.call_id,
+            source: self.source,
+            attempt: u32::from(n),
+            cause,
+            key: self.request.idempotency_key.as_ref().map(|key| (&conf.idempotency.header, key)),
+            traceparent: None,
+        };
+        let method = self.request.method.clone();
+        let length = Length::Known(self.request.body.len() as u64);
+        headers::stamp(&mut fields, &mark, &self.route.tool, &method, length);
+        Outgoing {
+            method,
+            target: self.request.target.clone(),
+            headers: fields,
+            body: Payload::from(self.request.body.clone()),
+        }
     }
 }

@@ -12,17 +12,17 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Flow;
-use super::call::{Call, Decider, Place, Replies};
+use super::call::{Call, Decider, Place, Replies, Said};
 use super::late::{Bounds, LateEnd, LateSet};
 use super::reading;
 use super::told::Told;
-use crate::call::outcome::{Cause, Outcome, Unclear};
+use crate::call::outcome::{Cause, Outcome, Reading, Unclear};
 use crate::call::receipt::Answer as Word;
 use crate::call::step::{Event, Step};
 use crate::call::time::{Mono, Wall};
 use crate::ledger::{Entry, Intention, Written};
 use crate::telemetry::labels::AttemptResult;
-use crate::telemetry::log::AttemptLine;
+use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::upstream::{Answer, Core, Ended, Exchange, Mode, StreamAnswer, Terms};
 
 /// A call under way.
@@ -43,9 +43,19 @@ pub(super) struct Drive {
     pub(super) stream: Option<Box<StreamAnswer>>,
     /// Cancelled when the last waiter has gone.
     pub(super) gone: CancellationToken,
+    /// When the head of the caller's request was complete, and when its record was durable.
+    times: Option<(Mono, Mono)>,
     /// Waited since the last send.
     waited: Duration,
     gone_told: bool,
+}
+
+/// One send that has ended.
+#[derive(Clone, Copy)]
+struct Attempt {
+    n: u8,
+    cause: Option<Cause>,
+    took: Duration,
 }
 
 /// What the last receipt carried besides its state.
@@ -77,9 +87,15 @@ impl Drive {
             receipt: Carried::default(),
             stream: None,
             gone,
+            times: None,
             waited: Duration::ZERO,
             gone_told: false,
         }
+    }
+
+    /// Notes when the caller's request came and when its record was durable, for the log.
+    pub(super) const fn received(&mut self, received: Mono, recorded: Mono) {
+        self.times = Some((received, recorded));
     }
 
     /// Drives the call from its record to its end, or to the head of a streamed answer.
@@ -92,10 +108,6 @@ impl Drive {
     pub(super) async fn run_from(mut self, mut step: Step) -> Told {
         loop {
             step = match step {
-                Step::Send { n, cause } => self.send(n, cause).await,
-                Step::Ask => self.ask().await,
-                Step::Wait(d) => self.wait(d).await,
-                Step::CloseEarlier => self.close().await,
                 Step::PassHead(n) => return self.pass_head(n),
                 Step::Answer(ending) => match self.settle(ending).await {
                     Ok(told) => return self.leave(told),
@@ -105,9 +117,25 @@ impl Drive {
                     let told = self.park(parking).await;
                     return self.leave(told);
                 }
-                // Nothing runs here, so nothing can be kept running.
-                Step::Keep => self.on(Event::Closed),
+                Step::Send { .. } | Step::Ask | Step::Wait(_) | Step::CloseEarlier | Step::Keep => {
+                    self.perform(step).await
+                }
             };
+        }
+    }
+
+    /// Performs a step after which the call goes on; the machine's next one.
+    pub(super) async fn perform(&mut self, step: Step) -> Step {
+        match step {
+            Step::Send { n, cause } => self.send(n, cause).await,
+            Step::Ask => self.ask().await,
+            Step::Wait(d) => self.wait(d).await,
+            Step::CloseEarlier => self.close().await,
+            // Nothing runs here that could be kept running, and what ends a call ends elsewhere:
+            // to the machine this is an event that cannot happen.
+            Step::Keep | Step::PassHead(_) | Step::Answer(_) | Step::Park(_) => {
+                self.on(Event::Closed)
+            }
         }
     }
 
@@ -165,24 +193,30 @@ impl Drive {
         let began = self.now();
         let bound = self.decider.attempt_bound(began);
         let mut exchange = self.exchange(n, cause);
-        let attempt = self.core.wheel.sleep(bound);
+        let patience = self.core.wheel.sleep(bound);
         let ended = {
             let first = async {
                 tokio::select! {
                     ended = &mut exchange => Some(ended),
-                    () = attempt => None,
+                    () = patience => None,
                 }
             };
             self.beside(first, false).await
         };
-        let took = self.now().since(began);
+        let attempt = Attempt { n, cause, took: self.now().since(began) };
         match ended {
-            Ok(Some(ended)) => self.ended(n, cause, took, &exchange, ended).await,
-            Ok(None) => self.timed_out(n, cause, took, exchange).await,
+            Ok(Some(ended)) => {
+                if exchange.reconnected() {
+                    self.history.push(Entry::Reconnected { at: self.wall(), n: u32::from(n) });
+                }
+                let trouble = exchange.trouble();
+                drop(exchange);
+                self.ended(attempt, ended, trouble).await
+            }
+            Ok(None) => self.timed_out(attempt, exchange).await,
             // A late success settled the call; this exchange may still speak.
             Err(step) => {
-                let outcome = Outcome::Unclear(Unclear::Timeout);
-                self.attempted(n, cause, took, outcome, None);
+                self.attempted(attempt, Outcome::Unclear(Unclear::Timeout), None);
                 self.push_late(n, exchange);
                 step
             }
@@ -201,51 +235,67 @@ impl Drive {
             max_kept: route.body.max_kept_response,
             mode,
         };
-        let outgoing = self.call.outgoing(&self.flow.node, n, cause);
+        let outgoing = self.call.outgoing(n, cause);
         Exchange::new(&self.core, self.call.route.tool.destination(), outgoing, terms)
     }
 
     async fn ended(
         &mut self,
-        n: u8,
-        cause: Option<Cause>,
-        took: Duration,
-        exchange: &Exchange,
+        attempt: Attempt,
         ended: Ended,
+        trouble: Option<Box<str>>,
     ) -> Step {
-        if exchange.reconnected() {
-            self.history.push(Entry::Reconnected { at: self.wall(), n: u32::from(n) });
-        }
         let (outcome, retry_after) = match ended {
             Ended::Collected(answer) => {
                 let reading = reading::read(&self.call.route.conf, &answer);
                 let retry_after = reading::retry_after(&answer.headers);
-                self.replies.put(n, answer);
+                self.replies.put(attempt.n, Said::Answer(answer));
                 (Outcome::Answered(reading), retry_after)
             }
             Ended::Streaming(stream) => {
-                return self.streaming(n, cause, took, stream).await;
+                return self.streaming(attempt, stream).await;
             }
             Ended::NotSent(why) => (Outcome::NotSent(why), None),
             Ended::Unclear(why) => (Outcome::Unclear(why), None),
         };
-        self.attempted(n, cause, took, outcome, exchange.trouble());
+        self.attempted(attempt, outcome, trouble);
         self.on(Event::Attempted { outcome, retry_after, open: false })
     }
 
-    async fn timed_out(
-        &mut self,
-        n: u8,
-        cause: Option<Cause>,
-        took: Duration,
-        exchange: Exchange,
-    ) -> Step {
+    /// An answer that is passed on while it arrives, or one that settles nothing and is only read
+    /// to its end.
+    async fn streaming(&mut self, attempt: Attempt, stream: Box<StreamAnswer>) -> Step {
+        let reading = Reading::by_status(stream.status);
+        let promise = self.call.is_promise(stream.status);
+        let settles = match reading {
+            Reading::Success(_) => !promise,
+            Reading::Failure(_) | Reading::Unbinding(_) => !self.decider.tally().is_unclear(),
+            Reading::Pending(_) | Reading::Kept(_) => false,
+        };
+        if settles && self.call.place == Place::Line {
+            self.attempted(attempt, Outcome::Answered(reading), None);
+            self.stream = Some(stream);
+            return self.on(Event::Head(reading));
+        }
+        let outcome = match reading::drain(*stream).await {
+            Some(reply) => {
+                self.replies.put(attempt.n, Said::Kept(reply));
+                let pending = Reading::Pending(reading.status());
+                Outcome::Answered(if promise { pending } else { reading })
+            }
+            None => Outcome::Unclear(Unclear::Disconnect),
+        };
+        self.attempted(attempt, outcome, None);
+        self.on(Event::Attempted { outcome, retry_after: None, open: false })
+    }
+
+    async fn timed_out(&mut self, attempt: Attempt, exchange: Exchange) -> Step {
         let outcome = Outcome::Unclear(Unclear::Timeout);
-        self.attempted(n, cause, took, outcome, exchange.trouble());
+        self.attempted(attempt, outcome, exchange.trouble());
         // What was not written completely must not arrive later.
         let open = exchange.written();
         if open {
-            self.push_late(n, exchange);
+            self.push_late(attempt.n, exchange);
         } else {
             exchange.reset().await;
         }
@@ -263,14 +313,8 @@ impl Drive {
     }
 
     /// Counts, lists and records the end of an attempt.
-    pub(super) fn attempted(
-        &mut self,
-        n: u8,
-        cause: Option<Cause>,
-        took: Duration,
-        outcome: Outcome,
-        detail: Option<Box<str>>,
-    ) {
+    fn attempted(&mut self, attempt: Attempt, outcome: Outcome, detail: Option<Box<str>>) {
+        let Attempt { n, cause, took } = attempt;
         let route = &self.call.route;
         route.metrics.attempts.inc(AttemptResult::from(outcome));
         route.metrics.attempt_took(took);
@@ -379,13 +423,16 @@ impl Drive {
     /// What a late exchange's end says to the machine.
     async fn spoke(&mut self, end: LateEnd) -> Event {
         let n = end.n;
-        let answer = match end.ended {
-            Some(Ended::Collected(answer)) => Some(answer),
-            Some(Ended::Streaming(stream)) => reading::drain(*stream).await,
+        let said = match end.ended {
+            Some(Ended::Collected(answer)) => {
+                Some((reading::read(&self.call.route.conf, &answer), Said::Answer(answer)))
+            }
+            Some(Ended::Streaming(stream)) => reading::drain(*stream)
+                .await
+                .map(|reply| (Reading::by_status(reply.status), Said::Kept(reply))),
             Some(Ended::NotSent(_) | Ended::Unclear(_)) | None => None,
         };
-        let Some(answer) = answer else { return Event::LateEnded { n } };
-        let reading = reading::read(&self.call.route.conf, &answer);
+        let Some((reading, said)) = said else { return Event::LateEnded { n } };
         self.history.push(Entry::Ended {
             at: self.wall(),
             n: u32::from(n),
@@ -394,7 +441,7 @@ impl Drive {
             late: true,
             detail: None,
         });
-        self.replies.put(n, answer);
+        self.replies.put(n, said);
         Event::LateAnswer { n, reading }
     }
 
@@ -406,12 +453,33 @@ impl Drive {
     /// The caller can be told; what may still speak is heard in the background.
     pub(super) fn leave(mut self, told: Told) -> Told {
         self.note();
+        self.line(&told);
         if !self.late.is_empty() {
             let core = self.core.clone();
             let tasks = self.flow.tasks.clone();
             drop(core.spawn(tasks.track_future(self.listen())));
         }
         told
+    }
+
+    /// The line of the log, once the caller is told.
+    fn line(&self, told: &Told) {
+        let Some((received, recorded)) = self.times else { return };
+        CallLine {
+            call_id: Some(&self.call.call_id),
+            source: Some(self.call.source),
+            route: &self.call.route.conf.name,
+            client: Some(&self.call.client),
+            outcome: told.word,
+            status: told.shown.status(),
+            code: told.shown.code(),
+            attempts: &self.lines,
+            total: self.now().since(received),
+            recorded: Some(recorded.since(received)),
+            trace_id: reading::trace_id(&self.call.request.headers),
+            clean: false,
+        }
+        .emit();
     }
 
     /// Hears late exchanges after the call was told or parked: their answers are still facts.

@@ -45,7 +45,7 @@ impl Unresolved {
             place,
             reached: self.reached,
             last_error: Arc::clone(&self.last_error),
-            kept: self.kept.as_ref().map(|answer| call.reply(answer)),
+            kept: self.kept.as_ref().map(|answer| call.reply_of(answer)),
         })
     }
 
@@ -57,7 +57,8 @@ impl Unresolved {
                 Intention::NextRound { round, due: now.after(wait), last_error }
             }
             Parked::Manual | Parked::NeverSent => {
-                Intention::Manual { reason: self.parking.reason.as_str().into(), last_error }
+                let reason = self.parking.reason.as_str().into();
+                Intention::Manual { reason, round, last_error }
             }
         }
     }

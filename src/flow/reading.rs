@@ -9,9 +9,13 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 
+use super::record;
 use crate::call::outcome::Reading;
 use crate::call::receipt::State;
 use crate::config::route::{Accepted, Route};
+use crate::ledger::Reply;
+use crate::telemetry::log;
+use crate::upstream::headers::TRACEPARENT;
 use crate::upstream::{Answer, StreamAnswer};
 
 /// Reads a complete answer.
@@ -37,7 +41,7 @@ pub fn read(route: &Route, answer: &Answer) -> Reading {
 fn by_word(route: &Route, answer: &Answer, status: StatusCode) -> Option<Reading> {
     let rule = route.answer.as_ref()?;
     let body: Result<serde_json::Value, _> = serde_json::from_slice(&answer.body);
-    let word = body.as_ref().ok().and_then(|body| rule.state.find(body));
+    let word = body.as_ref().ok().and_then(|body| body.pointer(rule.state.as_str()));
     let state = word.and_then(|word| word.as_str()).and_then(|word| rule.states.state(word));
     Some(match state {
         Some(State::Success) => Reading::Success(status),
@@ -55,16 +59,18 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// Reads a streamed answer to its end, for whom nobody waits; `None` when it was cut short. The
-/// body is kept as far as the stream's own record goes.
-pub async fn drain(stream: StreamAnswer) -> Option<Answer> {
+/// Reads a streamed answer to its end, for whom nobody waits; `None` when it was cut short.
+pub async fn drain(stream: StreamAnswer) -> Option<Reply> {
     let StreamAnswer { status, headers, mut body, end } = stream;
-    while let Some(frame) = body.frame().await {
-        if frame.is_err() {
-            return None;
-        }
-    }
+    // An error ends the loop; the report says what it was.
+    while let Some(Ok(_)) = body.frame().await {}
+    drop(body);
     let report = end.await;
-    let kept = report.kept.filter(|_| report.broken.is_none())?;
-    Some(Answer { status, headers, body: kept, cut: false })
+    report.broken.is_none().then(|| record::passed(status, &headers, &report))
+}
+
+/// The trace a request belongs to, for the log.
+#[must_use]
+pub fn trace_id(headers: &HeaderMap) -> Option<&str> {
+    headers.get(TRACEPARENT)?.to_str().ok().and_then(log::trace_id)
 }

@@ -11,7 +11,7 @@ use http::Method;
 
 use super::late::Allowance;
 use super::proof::Trust;
-use crate::config::route::Route as Written;
+use crate::config::route::{ReceiptRule, Route as Written};
 use crate::config::snapshot;
 use crate::ledger::{Proof, ProofNote};
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
@@ -37,6 +37,8 @@ pub struct Route {
 /// A receipt endpoint and what is known about it.
 #[derive(Debug)]
 pub struct Receipts {
+    /// What its proof is remembered under: where it is and how it is asked.
+    pub address: Arc<str>,
     /// How it is asked.
     pub endpoint: Arc<ReceiptEndpoint>,
     /// Whether its "not found" can be believed.
@@ -92,10 +94,11 @@ impl Route {
         let tool = Tool::new(&conf.upstream, cores)?;
         let receipts = match (&conf.receipt, &conf.policy.receipt) {
             (Some(rule), Some(policy)) => {
-                let endpoint = ReceiptEndpoint::new(rule, &conf.upstream, &tool, cores)?;
-                let remembered = proofs.get(&**endpoint.address()).copied();
+                let address = address(conf, rule);
+                let endpoint = ReceiptEndpoint::new(&conf.upstream, rule, cores)?;
+                let remembered = proofs.get(&*address).copied();
                 let trust = Trust::new(policy.believe_not_found, remembered);
-                Some(Receipts { endpoint, trust })
+                Some(Receipts { address, endpoint, trust })
             }
             (None, _) | (_, None) => None,
         };
@@ -115,4 +118,10 @@ impl Route {
         let upstream = &self.conf.upstream;
         *upstream.address == *address || upstream.formerly.iter().any(|old| **old == *address)
     }
+}
+
+/// What identifies a receipt endpoint over restarts and reloads.
+fn address(conf: &Written, rule: &ReceiptRule) -> Arc<str> {
+    let place = rule.elsewhere.as_ref().map_or(&*conf.upstream.address, |e| &*e.authority);
+    Arc::from(format!("{} {place} {}", rule.method, rule.path))
 }

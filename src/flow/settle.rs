@@ -5,27 +5,22 @@
 //! asked about it; the record is then pursued in the background until it is written.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http_body_util::BodyExt;
 
-use super::call::{Place, Replies};
+use super::call::{Place, Said};
 use super::drive::Drive;
 use super::parting::{self, Unresolved};
 use super::record;
 use super::told::{Problem, Shown, Told, Whole, Word};
-use super::{Flow, dedup};
+use super::dedup;
+use super::pursue::differs;
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
-use crate::ledger::{Fact, FactWritten, Intention, News, Park, Place as Waits, SettledBy, Verdict};
-use crate::telemetry::labels::{AvoidedBy, Difference};
+use crate::ledger::{Fact, News, SettledBy, Verdict};
+use crate::telemetry::labels::{AvoidedBy, Round};
 use crate::upstream::Answer;
-
-/// Gap before the first repeat of a record that was not written; doubled up to [`REPEAT_MAX`].
-const REPEAT_FIRST: Duration = Duration::from_millis(100);
-/// The longest gap between two repeats of a record.
-const REPEAT_MAX: Duration = Duration::from_secs(10);
 
 impl Drive {
     /// Records the call's end and puts it into words.
@@ -51,7 +46,7 @@ impl Drive {
     async fn write(&mut self, fact: Fact) -> Result<(), Step> {
         match self.flow.ledger.fact(fact).await {
             Ok(written) => {
-                self.flow.differs(&self.call, written);
+                differs(&self.call.call_id, &self.call.route.metrics, written);
                 Ok(())
             }
             Err(e) => {
@@ -94,7 +89,7 @@ impl Drive {
 
     fn reply_of(&self, n: u8) -> crate::ledger::Reply {
         match (self.replies.get(n), &self.stream) {
-            (Some(answer), _) => self.call.reply(answer),
+            (Some(said), _) => self.call.reply(said),
             (None, Some(stream)) => record::unread(stream.status, &stream.headers),
             // The machine names only attempts whose answer was kept.
             (None, None) => record::unread(http::StatusCode::BAD_GATEWAY, &http::HeaderMap::new()),
@@ -104,9 +99,9 @@ impl Drive {
     fn receipt_news(&self, verdict: Verdict, kept: Option<u8>) -> News {
         let carried = self.receipt.result.as_ref().filter(|result| fits(verdict, result));
         let reply = match (carried, verdict) {
-            (Some(result), _) => Some(self.call.reply(result)),
+            (Some(result), _) => Some(self.call.reply_of(result)),
             (None, Verdict::Failed) => {
-                kept.and_then(|n| self.replies.get(n)).map(|answer| self.call.reply(answer))
+                kept.and_then(|n| self.replies.get(n)).map(|said| self.call.reply(said))
             }
             (None, Verdict::Success) => None,
         };
@@ -130,16 +125,15 @@ impl Drive {
     }
 
     fn shown_of(&mut self, n: u8) -> Shown {
-        if let Some(answer) = self.replies.take(n) {
-            return Shown::Whole(whole(answer));
-        }
-        match self.stream.take() {
-            Some(stream) => Shown::Stream {
+        match (self.replies.take(n), self.stream.take()) {
+            (Some(Said::Answer(answer)), _) => Shown::Whole(whole(answer)),
+            (Some(Said::Kept(reply)), _) => dedup::kept(&reply),
+            (None, Some(stream)) => Shown::Stream {
                 status: stream.status,
                 headers: stream.headers,
                 body: stream.body.map_err(Into::into).boxed_unsync(),
             },
-            None => Shown::Problem(parting::internal()),
+            (None, None) => Shown::Problem(parting::internal()),
         }
     }
 
@@ -154,7 +148,8 @@ impl Drive {
         let shown = match carried.filter(|result| fits(verdict, result)) {
             Some(result) => Shown::Whole(whole(result)),
             None => match (verdict, kept.and_then(|n| self.replies.take(n))) {
-                (Verdict::Failed, Some(answer)) => Shown::Whole(whole(answer)),
+                (Verdict::Failed, Some(Said::Answer(answer))) => Shown::Whole(whole(answer)),
+                (Verdict::Failed, Some(Said::Kept(reply))) => dedup::kept(&reply),
                 (Verdict::Failed, None) => Shown::Problem(dedup::failed(SettledBy::Receipt)),
                 (Verdict::Success, _) => {
                     let document = self.receipt.document.take().unwrap_or_default();
@@ -180,7 +175,7 @@ impl Drive {
             parking,
             reached: self.decider.tally().is_unclear(),
             sends: self.decider.tally().sends(),
-            kept: parking.kept.and_then(|n| self.replies.take(n)),
+            kept: parking.kept.and_then(|n| self.replies.take(n)).and_then(Said::answer),
             last_error: self.last_error(parking),
         };
         let intention = match self.call.place {
@@ -213,6 +208,41 @@ impl Drive {
         Arc::from(format!("{what}; receipt {receipt}"))
     }
 
+    /// Drives a round to its end and says what it brought.
+    pub(super) async fn round(mut self) -> Round {
+        let mut step = self.on(Event::Begun);
+        loop {
+            step = match step {
+                Step::Answer(ending) => {
+                    let brought = match ending {
+                        Ending::Success(_) | Ending::ReceiptSuccess => Round::Settled,
+                        Ending::Failure(_)
+                        | Ending::Unbinding(_)
+                        | Ending::ReceiptFailed { .. }
+                        | Ending::Refused(_) => Round::Failed,
+                    };
+                    match self.settle(ending).await {
+                        Ok(told) => {
+                            drop(self.leave(told));
+                            return brought;
+                        }
+                        Err(step) => step,
+                    }
+                }
+                Step::Park(parking) => {
+                    let brought = match parking.state {
+                        Parked::Queued(_) | Parked::Unsent(_) => Round::Again,
+                        Parked::Manual | Parked::NeverSent => Round::Manual,
+                    };
+                    let told = self.park(parking).await;
+                    drop(self.leave(told));
+                    return brought;
+                }
+                other => self.perform(other).await,
+            };
+        }
+    }
+
     /// A streamed answer's head goes to the caller now; its end is recorded in the background.
     pub(super) fn pass_head(mut self, n: u8) -> Told {
         let sends = self.decider.tally().sends();
@@ -220,7 +250,7 @@ impl Drive {
             return self.call.problem(Word::Refused, sends, parting::internal());
         };
         let (status, headers) = (stream.status, stream.headers.clone());
-        let (body, passed) = super::passing::split(*stream, &self.core, &self.flow.tasks);
+        let (body, passed) = super::passing::split(*stream);
         let shown = Shown::Stream { status, headers: headers.clone(), body };
         let told = self.call.told(Word::Answered, sends, shown);
         let (core, tasks) = (self.core.clone(), self.flow.tasks.clone());
@@ -232,7 +262,7 @@ impl Drive {
                 Some(why) => Outcome::Unclear(why),
             };
             let kept = record::passed(status, &headers, &report);
-            self.replies.put_kept(n, kept);
+            self.replies.put(n, Said::Kept(kept));
             let step = self.on(Event::Attempted { outcome, retry_after: None, open: false });
             drop(self.run_from(step).await);
         })));
@@ -258,11 +288,13 @@ impl Drive {
     }
 }
 
-impl Replies {
-    /// Whether a kept answer exists for attempt `n`.
-    #[must_use]
-    pub fn has(&self, n: u8) -> bool {
-        self.get(n).is_some()
+impl Said {
+    /// The answer itself, when its body was not streamed away.
+    fn answer(self) -> Option<Answer> {
+        match self {
+            Self::Answer(answer) => Some(answer),
+            Self::Kept(_) => None,
+        }
     }
 }
 

@@ -63,10 +63,16 @@ pub struct Log {
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The level is no level.
-    #[error("`{level}` is no log level; use error, warn, info, debug, trace or off")]
-    Level {
-        /// What was configured.
-        level: String,
+    #[error(
+        "`{0}` is no log level; use error, warn, info, debug, trace or off (log.level, or \
+         {LEVEL_VARIABLE} in the environment)"
+    )]
+    Level(String),
+    /// The `target=level` pairs cannot be read.
+    #[error("`{text}` cannot be read as target=level pairs ({LEVEL_VARIABLE})")]
+    Pairs {
+        /// What was given.
+        text: String,
         /// What the parser says.
         source: tracing_subscriber::filter::ParseError,
     },
@@ -81,16 +87,13 @@ pub enum LogError {
 /// Opens the log of this process on standard error.
 ///
 /// # Errors
-/// When the level is no level, or the process already has a log.
+/// When the level is no level, the process already has a log, or there is no thread for it.
 pub fn open(setup: Setup) -> Result<Log, LogError> {
     let text = setup
         .overriding
         .filter(|text| !text.is_empty())
         .unwrap_or(setup.level);
-    let filter = EnvFilter::try_new(directives(&text)).map_err(|source| LogError::Level {
-        level: text.clone(),
-        source,
-    })?;
+    let filter = filter(&text)?;
     let json = match setup.format {
         Format::Json => true,
         Format::Text => false,
@@ -111,11 +114,18 @@ pub fn open(setup: Setup) -> Result<Log, LogError> {
 
 /// A plain level means callgate's own lines: what its libraries say below `warn` is noise, and some
 /// of them log header fields, which hold secrets. `target=level` pairs are taken as they are.
-fn directives(text: &str) -> String {
-    match text.trim().to_ascii_lowercase().as_str() {
+fn filter(text: &str) -> Result<EnvFilter, LogError> {
+    let directives = match text.trim().to_ascii_lowercase().as_str() {
         own @ ("warn" | "info" | "debug" | "trace") => format!("warn,callgate={own}"),
+        all @ ("off" | "error") => all.to_owned(),
+        // The parser would take a word that is no level for the name of a target.
+        _ if !text.contains('=') => return Err(LogError::Level(text.to_owned())),
         _ => text.to_owned(),
-    }
+    };
+    EnvFilter::try_new(directives).map_err(|source| LogError::Pairs {
+        text: text.to_owned(),
+        source,
+    })
 }
 
 impl Drop for Log {

@@ -191,14 +191,16 @@ fn a_trace_id_is_taken_only_from_a_valid_traceparent() {
 #[test]
 fn a_level_is_callgates_own_and_libraries_keep_quiet() {
     let table = [
-        ("info", "warn,callgate=info"),
-        (" DEBUG", "warn,callgate=debug"),
+        ("info", "callgate=info,warn"),
+        (" DEBUG", "callgate=debug,warn"),
         ("error", "error"),
         ("off", "off"),
-        ("hyper=trace,callgate=info", "hyper=trace,callgate=info"),
+        ("hyper=trace,callgate=info", "callgate=info,hyper=trace"),
     ];
     for (text, expected) in table {
-        assert_eq!(directives(text), expected);
-        assert!(EnvFilter::try_new(expected).is_ok(), "{expected}");
+        assert_eq!(filter(text).unwrap().to_string(), expected);
+    }
+    for bad in ["", "loud", "info,debug", "callgate=loud"] {
+        assert!(filter(bad).is_err(), "{bad}");
     }
 }
