@@ -41,6 +41,7 @@ mod settle;
 pub mod told;
 
 pub use late::Registry as LateRegistry;
+pub use pass::PassBody;
 pub use proof::Standing;
 pub use routes::{Route, Routes};
 
