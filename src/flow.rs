@@ -109,7 +109,8 @@ pub struct Request<B = Bytes> {
 impl Flow {
     /// Until when a call of `route` that is sent at `now` counts as alive without a heartbeat.
     fn lease_until(&self, route: &Route, now: Wall) -> Wall {
-        now.after(route.conf.policy.timeouts.total).after(LEASE_SLACK)
+        now.after(route.conf.policy.timeouts.total)
+            .after(LEASE_SLACK)
     }
 
     /// Runs something nobody waits for, counted so that a drain can wait for it.

@@ -150,14 +150,20 @@ impl Drive {
     }
 
     pub(super) fn on(&mut self, event: Event) -> Step {
-        self.decider.on(event, self.core.clock.mono(), self.flow.entropy.chance())
+        self.decider
+            .on(event, self.core.clock.mono(), self.flow.entropy.chance())
     }
 
     /// Writes an intention and waits for it; the machine's word when it could not be written.
     pub(super) async fn intend(&mut self, intention: Intention) -> Result<(), Step> {
         self.note();
         let now = self.wall();
-        match self.flow.ledger.append(self.call.claim, now, intention).await {
+        match self
+            .flow
+            .ledger
+            .append(self.call.claim, now, intention)
+            .await
+        {
             Ok(Written::Applied) => Ok(()),
             Ok(Written::Stale) => {
                 tracing::info!(
@@ -177,14 +183,20 @@ impl Drive {
     pub(super) fn note(&mut self) {
         if !self.history.is_empty() {
             let entries = std::mem::take(&mut self.history);
-            self.flow.ledger.note(self.call.claim.row, self.call.claim.life, entries);
+            self.flow
+                .ledger
+                .note(self.call.claim.row, self.call.claim.life, entries);
         }
     }
 
     async fn send(&mut self, n: u8, cause: Option<Cause>) -> Step {
         if n > 1 || self.call.place != Place::Line {
             let lease_until = self.flow.lease_until(&self.call.route, self.wall());
-            let sent = Intention::Send { n: u32::from(n), cause, lease_until };
+            let sent = Intention::Send {
+                n: u32::from(n),
+                cause,
+                lease_until,
+            };
             if let Err(step) = self.intend(sent).await {
                 return step;
             }
@@ -205,11 +217,18 @@ impl Drive {
             };
             self.beside(first, false).await
         };
-        let attempt = Attempt { n, cause, took: self.now().since(began) };
+        let attempt = Attempt {
+            n,
+            cause,
+            took: self.now().since(began),
+        };
         match ended {
             Ok(Some(ended)) => {
                 if exchange.reconnected() {
-                    self.history.push(Entry::Reconnected { at: self.wall(), n: u32::from(n) });
+                    self.history.push(Entry::Reconnected {
+                        at: self.wall(),
+                        n: u32::from(n),
+                    });
                 }
                 let trouble = exchange.trouble();
                 drop(exchange);
@@ -238,15 +257,15 @@ impl Drive {
             mode,
         };
         let outgoing = self.call.outgoing(n, cause);
-        Exchange::new(&self.core, self.call.route.tool.destination(), outgoing, terms)
+        Exchange::new(
+            &self.core,
+            self.call.route.tool.destination(),
+            outgoing,
+            terms,
+        )
     }
 
-    async fn ended(
-        &mut self,
-        attempt: Attempt,
-        ended: Ended,
-        trouble: Option<Box<str>>,
-    ) -> Step {
+    async fn ended(&mut self, attempt: Attempt, ended: Ended, trouble: Option<Box<str>>) -> Step {
         let (outcome, retry_after) = match ended {
             Ended::Collected(answer) => {
                 let reading = reading::read(&self.call.route.conf, &answer);
@@ -261,7 +280,11 @@ impl Drive {
             Ended::Unclear(why) => (Outcome::Unclear(why), None),
         };
         self.attempted(attempt, outcome, trouble);
-        self.on(Event::Attempted { outcome, retry_after, open: false })
+        self.on(Event::Attempted {
+            outcome,
+            retry_after,
+            open: false,
+        })
     }
 
     /// An answer that is passed on while it arrives, or one that settles nothing and is only read
@@ -288,7 +311,11 @@ impl Drive {
             None => Outcome::Unclear(Unclear::Disconnect),
         };
         self.attempted(attempt, outcome, None);
-        self.on(Event::Attempted { outcome, retry_after: None, open: false })
+        self.on(Event::Attempted {
+            outcome,
+            retry_after: None,
+            open: false,
+        })
     }
 
     async fn timed_out(&mut self, attempt: Attempt, exchange: Exchange) -> Step {
@@ -301,7 +328,11 @@ impl Drive {
         } else {
             exchange.reset().await;
         }
-        self.on(Event::Attempted { outcome, retry_after: None, open })
+        self.on(Event::Attempted {
+            outcome,
+            retry_after: None,
+            open,
+        })
     }
 
     /// Counts, lists and records the end of an attempt.
@@ -431,7 +462,9 @@ impl Drive {
 
     /// The line of the log, once the caller is told.
     fn line(&self, told: &Told) {
-        let Some((received, recorded)) = self.times else { return };
+        let Some((received, recorded)) = self.times else {
+            return;
+        };
         CallLine {
             call_id: Some(&self.call.call_id),
             source: Some(self.call.source),

@@ -28,15 +28,18 @@ impl Drive {
     pub(super) async fn spoke(&mut self, end: LateEnd) -> Event {
         let n = end.n;
         let said = match end.ended {
-            Some(Ended::Collected(answer)) => {
-                Some((reading::read(&self.call.route.conf, &answer), Said::Answer(answer)))
-            }
+            Some(Ended::Collected(answer)) => Some((
+                reading::read(&self.call.route.conf, &answer),
+                Said::Answer(answer),
+            )),
             Some(Ended::Streaming(stream)) => reading::drain(*stream)
                 .await
                 .map(|reply| (Reading::by_status(reply.status), Said::Kept(reply))),
             Some(Ended::NotSent(_) | Ended::Unclear(_)) | None => None,
         };
-        let Some((reading, said)) = said else { return Event::LateEnded { n } };
+        let Some((reading, said)) = said else {
+            return Event::LateEnded { n };
+        };
         self.history.push(Entry::Ended {
             at: self.wall(),
             n: u32::from(n),
@@ -71,12 +74,20 @@ impl Drive {
             (Step::Answer(ending), _) => ending,
             // The call has ended; a success that contradicts it is a difference, and the ledger
             // finds out. A refusal of one attempt says nothing about another's success.
-            (_, Event::LateAnswer { n, reading: Reading::Success(_) }) => Ending::Success(n),
-            (_, Event::LateAnswer { n, reading: Reading::Failure(_) })
-                if self.decider.tally().sends() == 1 =>
-            {
-                Ending::Failure(n)
-            }
+            (
+                _,
+                Event::LateAnswer {
+                    n,
+                    reading: Reading::Success(_),
+                },
+            ) => Ending::Success(n),
+            (
+                _,
+                Event::LateAnswer {
+                    n,
+                    reading: Reading::Failure(_),
+                },
+            ) if self.decider.tally().sends() == 1 => Ending::Failure(n),
             (_, _) => return,
         };
         let fact = self.fact(ending);

@@ -93,7 +93,11 @@ impl Machine {
             Parked::Queued(_) if self.sending == Sending::Cancelled => Reason::Cancelled,
             Parked::Queued(_) | Parked::Manual => reason,
         };
-        Step::Park(Parking { reason, state, kept })
+        Step::Park(Parking {
+            reason,
+            state,
+            kept,
+        })
     }
 
     /// An event that cannot happen in this phase: this call stops, the others live.
