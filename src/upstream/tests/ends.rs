@@ -27,98 +27,98 @@ async fn a_complete_answer_is_collected_and_its_request_arrived_byte_for_byte() 
     assert_eq!(exchange.trouble(), None);
 }
 
-/// What the peer says, how it ends the connection, and what that is.
+/// What the peer says before its FIN, and the status and body that are read.
+const COMPLETE: [(&str, u16, &str); 14] = [
+    (OK, 200, "ok"),
+    ("HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", 201, ""),
+    ("HTTP/1.1 204 No Content\r\n\r\n", 204, ""),
+    (
+        "HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n",
+        304,
+        "",
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        200,
+        "ok",
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+         1;x=y\r\no\r\n1\r\nk\r\n0\r\nA: b\r\n\r\n",
+        200,
+        "ok",
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        200,
+        "",
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloXX",
+        200,
+        "hello",
+    ),
+    (
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        200,
+        "ok",
+    ),
+    (
+        "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n\
+         HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        200,
+        "ok",
+    ),
+    ("HTTP/1.0 200 OK\r\n\r\nto the end", 200, "to the end"),
+    ("HTTP/1.1 200 OK\r\n\r\nto the end", 200, "to the end"),
+    ("HTTP/1.1 799 Odd\r\nContent-Length: 1\r\n\r\nx", 799, "x"),
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok",
+        200,
+        "ok",
+    ),
+];
+
+/// What the peer says before its FIN, and no answer comes of it.
+const USELESS: [&str; 16] = [
+    "",
+    "HTTP/1.1 200 O",
+    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n",
+    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZ\r\nhello\r\n0\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\nhello",
+    "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok!",
+    "HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok",
+    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+    "HTTP/1.1 500 Oops\r\nContent-Length: 5\r\n\r\nhel",
+    "HTTP/3.0 200 OK\r\n\r\n",
+    "SSH-2.0-OpenSSH_9.2\r\n",
+];
+
 #[tokio::test]
-async fn every_kind_of_answer_and_of_no_answer_is_told_apart() {
+async fn every_form_of_a_complete_answer_is_read() {
+    for (bytes, status, body) in COMPLETE {
+        let answer = collected(said_then_fin(bytes).await);
+        let read = (answer.status.as_u16(), &answer.body[..]);
+        assert_eq!(read, (status, body.as_bytes()), "{bytes}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_cut_short_or_no_answer_is_unclear() {
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X-Field: 1\r\n".repeat(101));
     let wide = format!(
         "HTTP/1.1 200 OK\r\nX-Wide: {}\r\n\r\n",
         "a".repeat(80 * 1024)
     );
-    let complete: [(&str, u16, &str); 14] = [
-        (OK, 200, "ok"),
-        ("HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", 201, ""),
-        ("HTTP/1.1 204 No Content\r\n\r\n", 204, ""),
-        (
-            "HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n",
-            304,
-            "",
-        ),
-        (
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
-            200,
-            "ok",
-        ),
-        (
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x=y\r\no\r\n1\r\nk\r\n0\r\nA: b\r\n\r\n",
-            200,
-            "ok",
-        ),
-        (
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            200,
-            "",
-        ),
-        (
-            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloXX",
-            200,
-            "hello",
-        ),
-        (
-            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
-            200,
-            "ok",
-        ),
-        (
-            "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
-            200,
-            "ok",
-        ),
-        ("HTTP/1.0 200 OK\r\n\r\nto the end", 200, "to the end"),
-        ("HTTP/1.1 200 OK\r\n\r\nto the end", 200, "to the end"),
-        ("HTTP/1.1 799 Odd\r\nContent-Length: 1\r\n\r\nx", 799, "x"),
-        (
-            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok",
-            200,
-            "ok",
-        ),
-    ];
-    for (bytes, status, body) in complete {
-        let answer = collected(said_then_fin(bytes).await);
-        assert_eq!(
-            (answer.status.as_u16(), &answer.body[..]),
-            (status, body.as_bytes()),
-            "{bytes}"
-        );
-    }
-    let unclear_ones: [&str; 18] = [
-        "",
-        "HTTP/1.1 200 O",
-        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZ\r\nhello\r\n0\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\nhello",
-        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok!",
-        "HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok",
-        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
-        "HTTP/1.1 500 Oops\r\nContent-Length: 5\r\n\r\nhel",
-        "HTTP/3.0 200 OK\r\n\r\n",
-        "SSH-2.0-OpenSSH_9.2\r\n",
-        &many,
-        &wide,
-    ];
-    for bytes in unclear_ones {
+    for bytes in USELESS.into_iter().chain([&*many, &*wide]) {
         let ended = said_then_fin(bytes).await;
-        assert_eq!(
-            unclear(&ended),
-            Unclear::Disconnect,
-            "{}",
-            &bytes[..bytes.len().min(90)]
-        );
+        let shown = &bytes[..bytes.len().min(90)];
+        assert_eq!(unclear(&ended), Unclear::Disconnect, "{shown}");
     }
 }
 

@@ -37,7 +37,8 @@ async fn an_answer_that_ends_its_connection_is_not_followed_on_it() {
         "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
         // Two bytes too many: complete, but what follows is nobody's.
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokXX",
-        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\
+         HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
     ];
     for answer in endings {
         let (ended, _sock) = rig.exchange_keeping(answer, TERMS).await;
