@@ -1,6 +1,115 @@
 //! Where a decision meets an effect: the only module that performs what `call` decides.
 //!
 //! The doors (`ingress`, `compensate`) hand requests in and get a [`told::Told`] back; none of
-//! them decides anything about a call.
+//! them decides anything about a call. [`Flow`] is what all calls of one process share.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Version};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::call::id::{CallId, ClientName, IdSource};
+use crate::call::time::{Mono, Wall};
+use crate::clock::Clock;
+use crate::entropy::Entropy;
+use crate::ledger::{Ledger, Owner};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::readiness::Readiness;
+use crate::upstream::headers::Node;
+
+mod admit;
+mod ask;
+mod call;
+pub mod dedup;
+mod drive;
+mod late;
+mod parting;
+mod pass;
+mod passing;
+mod proof;
+mod pursue;
+mod reading;
+mod record;
+pub mod round;
+pub mod routes;
+mod settle;
 pub mod told;
+
+pub use late::Registry as LateRegistry;
+pub use proof::Standing;
+pub use routes::{Route, Routes};
+
+/// How long past `timeouts.total` the claim of a call in line holds: room for a last question and
+/// a slow commit, so that a shared ledger never takes a living call for dead.
+const LEASE_SLACK: Duration = Duration::from_secs(15);
+
+/// What all calls of one process share.
+pub struct Flow {
+    /// The durable record.
+    pub ledger: Arc<dyn Ledger>,
+    /// The routes of the configuration in use.
+    pub routes: Routes,
+    /// The process's clock.
+    pub clock: Clock,
+    /// The process's chance.
+    pub entropy: Entropy,
+    /// This process instance.
+    pub owner: Owner,
+    /// This gateway's name on the wire.
+    pub node: Node,
+    /// Where it is counted.
+    pub metrics: Arc<Metrics>,
+    /// What keeps this process from being ready.
+    pub readiness: Arc<Readiness>,
+    /// Exchanges past their attempt timeout.
+    pub late: Arc<LateRegistry>,
+    /// What runs behind a caller's back: late exchanges, streamed ends, records being pursued.
+    pub tasks: TaskTracker,
+}
+
+/// A request that was let in, with its id proved. `B` is its body: collected, or still arriving.
+#[derive(Debug)]
+pub struct Request<B = Bytes> {
+    /// The route that matched.
+    pub route: Arc<Route>,
+    /// Whose it is.
+    pub client: ClientName,
+    /// Its call id, the client's or made here.
+    pub call_id: CallId,
+    /// Who made the id.
+    pub source: IdSource,
+    /// Its method.
+    pub method: Method,
+    /// Path and query as they arrived.
+    pub target: PathAndQuery,
+    /// The host the caller asked for.
+    pub host: Option<Arc<str>>,
+    /// Its header fields as they arrived.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: B,
+    /// Where the caller sits.
+    pub peer: std::net::SocketAddr,
+    /// The caller's protocol version.
+    pub version: Version,
+    /// Cancelled when the caller is gone, as the route's `on_client_gone` understands it.
+    pub gone: CancellationToken,
+    /// When its head was complete.
+    pub received: Mono,
+}
+
+impl Flow {
+    /// Until when a call of `route` that is sent at `now` counts as alive without a heartbeat.
+    fn lease_until(&self, route: &Route, now: Wall) -> Wall {
+        now.after(route.conf.policy.timeouts.total).after(LEASE_SLACK)
+    }
+
+    /// Runs something nobody waits for, counted so that a drain can wait for it.
+    fn background(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.tasks.spawn(task));
+    }
+}

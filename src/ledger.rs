@@ -14,6 +14,8 @@
 pub mod error;
 pub mod pending;
 pub mod record;
+mod rule;
+pub mod sqlite;
 pub mod step;
 pub mod view;
 
@@ -26,8 +28,8 @@ pub use step::{
     Contradiction, Entry, Fact, FactWritten, Intention, News, Park, Place, Reason, Verdict, Written,
 };
 pub use view::{
-    CallView, Cursor, DeadLetter, DeadState, Due, Filter, Health, OwnerTest, Page, Proof, ProofNote,
-    Purged, Recovered, SettledBy, Settlement, Tally,
+    CallView, Cursor, DeadLetter, DeadState, Due, Filter, Health, OwnerTest, Page, Proof,
+    ProofNote, Purged, Recovered, SettledBy, Settlement, Tally,
 };
 
 use crate::call::id::{CallId, ClientName};

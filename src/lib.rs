@@ -29,19 +29,20 @@
 // 0: pure decisions.
 pub mod call;
 
-// 1: time, chance, what the operator wrote, what operators see.
+// 1: time, chance, configuration, and what operators see.
 pub mod clock;
 pub mod config;
 pub mod entropy;
 pub mod telemetry;
 
-// 2: the durable record.
+// 2: the durable record, and the tools.
 pub mod ledger;
+pub mod upstream;
 
 // 3: decisions meet effects.
 pub mod flow;
 
-// 4: the callers' door.
+// 4: the doors.
 pub mod ingress;
 
 // 5: the operator's door.

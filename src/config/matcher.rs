@@ -43,8 +43,17 @@ impl Matcher {
         self.takes_method(method) && self.takes_host(host) && self.path.matches(path)
     }
 
+    /// Whether no later route can ever be reached.
+    #[must_use]
+    pub fn takes_everything(&self) -> bool {
+        let rest_only = *self.path.segments == [Segment::Rest];
+        self.host.is_none() && self.methods.is_none() && rest_only
+    }
+
     fn takes_method(&self, method: &Method) -> bool {
-        self.methods.as_ref().is_none_or(|methods| methods.contains(method))
+        self.methods
+            .as_ref()
+            .is_none_or(|methods| methods.contains(method))
     }
 
     fn takes_host(&self, host: Option<&str>) -> bool {
@@ -75,7 +84,10 @@ impl PathPattern {
         if text.contains(['?', '#']) || text.contains(char::is_whitespace) {
             return Err("a path without query, fragment or spaces");
         }
-        let segments = rest.split('/').map(Segment::parse).collect::<Result<Vec<_>, _>>()?;
+        let segments = rest
+            .split('/')
+            .map(Segment::parse)
+            .collect::<Result<Vec<_>, _>>()?;
         if segments.len() > SEGMENTS_MAX {
             return Err("a path of at most 64 segments");
         }
@@ -85,10 +97,27 @@ impl PathPattern {
         if repeated {
             return Err("every {name} only once");
         }
-        if segments.iter().filter(|segment| **segment == Segment::Rest).count() > 1 {
+        if segments
+            .iter()
+            .filter(|segment| **segment == Segment::Rest)
+            .count()
+            > 1
+        {
             return Err("`**` at most once");
         }
-        Ok(Self { text: Arc::from(text), segments: Arc::from(segments) })
+        Ok(Self {
+            text: Arc::from(text),
+            segments: Arc::from(segments),
+        })
+    }
+
+    /// `/**`.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self {
+            text: Arc::from("/**"),
+            segments: Arc::from([Segment::Rest]),
+        }
     }
 
     /// The pattern as it was written.
@@ -108,15 +137,24 @@ impl PathPattern {
     #[must_use]
     pub fn captures<'a>(&'a self, path: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
         let mut found = Vec::new();
-        self.walk(path, &mut |name, value| found.push((name, value))).then_some(found)
+        self.walk(path, &mut |name, value| found.push((name, value)))
+            .then_some(found)
     }
 
     fn walk<'a>(&'a self, path: &'a str, capture: &mut impl FnMut(&'a str, &'a str)) -> bool {
-        let Some(path) = path.strip_prefix('/') else { return false };
-        let rest_at = self.segments.iter().position(|segment| *segment == Segment::Rest);
+        let Some(path) = path.strip_prefix('/') else {
+            return false;
+        };
+        let rest_at = self
+            .segments
+            .iter()
+            .position(|segment| *segment == Segment::Rest);
         let Some(rest_at) = rest_at else {
             let mut given = path.split('/');
-            return self.segments.iter().all(|segment| segment.takes(given.next(), capture))
+            return self
+                .segments
+                .iter()
+                .all(|segment| segment.takes(given.next(), capture))
                 && given.next().is_none();
         };
         let (before, after) = (&self.segments[..rest_at], &self.segments[rest_at + 1..]);
@@ -127,8 +165,12 @@ impl PathPattern {
         }
         let mut front = path.split('/');
         let mut end = path.split('/').skip(count - after.len());
-        before.iter().all(|segment| segment.takes(front.next(), capture))
-            && after.iter().all(|segment| segment.takes(end.next(), capture))
+        before
+            .iter()
+            .all(|segment| segment.takes(front.next(), capture))
+            && after
+                .iter()
+                .all(|segment| segment.takes(end.next(), capture))
     }
 }
 
@@ -137,9 +179,12 @@ impl Segment {
         if text == "**" {
             return Ok(Self::Rest);
         }
-        if let Some(name) = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-            let named = !name.is_empty()
-                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if let Some(name) = text
+            .strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'))
+        {
+            let named =
+                !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
             return if named {
                 Ok(Self::Capture(Box::from(name)))
             } else {
@@ -211,14 +256,22 @@ mod tests {
     #[test]
     fn captures_are_named_and_as_sent() {
         let pattern = PathPattern::parse("/a/{x}/**/{y}").unwrap();
-        assert_eq!(pattern.captures("/a/1/2/3%20"), Some(vec![("x", "1"), ("y", "3%20")]));
-        assert_eq!(pattern.captures("/a/1/2"), Some(vec![("x", "1"), ("y", "2")]));
+        assert_eq!(
+            pattern.captures("/a/1/2/3%20"),
+            Some(vec![("x", "1"), ("y", "3%20")])
+        );
+        assert_eq!(
+            pattern.captures("/a/1/2"),
+            Some(vec![("x", "1"), ("y", "2")])
+        );
         assert_eq!(pattern.captures("/a/1"), None);
     }
 
     #[test]
     fn a_wrong_pattern_is_refused() {
-        for bad in ["", "a", "/a?b", "/a#b", "/a b", "/a*", "/a/{}", "/{a}{b}", "/{a-b}", "/**/**"] {
+        for bad in [
+            "", "a", "/a?b", "/a#b", "/a b", "/a*", "/a/{}", "/{a}{b}", "/{a-b}", "/**/**",
+        ] {
             assert!(PathPattern::parse(bad).is_err(), "{bad}");
         }
         assert!(PathPattern::parse("/{a}/{a}").is_err());
@@ -241,7 +294,11 @@ mod tests {
             (None, Method::POST, false),
         ];
         for (host, method, expected) in table {
-            assert_eq!(matcher.matches(host, "/x", &method), expected, "{host:?} {method}");
+            assert_eq!(
+                matcher.matches(host, "/x", &method),
+                expected,
+                "{host:?} {method}"
+            );
         }
         assert_eq!(without_port("[::1]:80"), "[::1]");
         assert_eq!(without_port("[::1]"), "[::1]");

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::route::Route;
 
 /// One load of the configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// This gateway's name; the last part of every call id it makes.
     pub node: Arc<str>,

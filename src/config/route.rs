@@ -89,6 +89,15 @@ pub struct Endpoint {
     pub base_path: Arc<str>,
 }
 
+impl Endpoint {
+    /// The URL in its one normal form: what ledger rows keep and compare.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let scheme = if self.https { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.authority, self.base_path)
+    }
+}
+
 /// A file of PEM certificates, read when the configuration was.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CaFile {
@@ -143,9 +152,10 @@ impl Effects {
         match self {
             Self::Once => true,
             Self::None => false,
-            Self::ByMethod => {
-                !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
-            }
+            Self::ByMethod => !matches!(
+                *method,
+                Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE
+            ),
         }
     }
 }
@@ -227,7 +237,11 @@ impl Words {
     /// The words of the gateway's own receipts: each state by its own name.
     #[must_use]
     pub fn own() -> Self {
-        Self(State::ALL.map(|state| (Box::from(state.as_str()), state)).to_vec())
+        Self(
+            State::ALL
+                .map(|state| (Box::from(state.as_str()), state))
+                .to_vec(),
+        )
     }
 
     /// Takes pairs; of two equal words the first counts (the reader refuses them).
@@ -240,7 +254,10 @@ impl Words {
     #[must_use]
     pub fn state(&self, word: &str) -> Option<State> {
         // A handful of words: a scan beats hashing.
-        self.0.iter().find(|(known, _)| **known == *word).map(|(_, state)| *state)
+        self.0
+            .iter()
+            .find(|(known, _)| **known == *word)
+            .map(|(_, state)| *state)
     }
 
     /// Every word with its state, in the order of the states.
@@ -289,6 +306,11 @@ pub struct Idempotency {
 
 impl std::fmt::Debug for CaFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CaFile({}, {} bytes)", self.path.display(), self.pem.len())
+        write!(
+            f,
+            "CaFile({}, {} bytes)",
+            self.path.display(),
+            self.pem.len()
+        )
     }
 }

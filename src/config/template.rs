@@ -97,7 +97,10 @@ impl JsonPointer {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let shape = text.is_empty() || text.starts_with('/');
-        let escapes = text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
+        let escapes = text
+            .split('~')
+            .skip(1)
+            .all(|after| after.starts_with(['0', '1']));
         (shape && escapes).then(|| Self(Arc::from(text)))
     }
 
@@ -119,7 +122,13 @@ mod tests {
         assert_eq!(parts("/r/{call_id}"), [lit("/r/"), Part::CallId]);
         assert_eq!(
             parts("/{call_id}/{idempotency_key}?x"),
-            [lit("/"), Part::CallId, lit("/"), Part::IdempotencyKey, lit("?x")]
+            [
+                lit("/"),
+                Part::CallId,
+                lit("/"),
+                Part::IdempotencyKey,
+                lit("?x")
+            ]
         );
         assert_eq!(
             parts(r#"{"id": "{call_id}", "a": {}}"#),
@@ -127,7 +136,12 @@ mod tests {
         );
         assert_eq!(parts(""), []);
         assert_eq!(Template::parse("/{callid}").unwrap_err(), "callid");
-        for text in ["/r/{call_id}", r#"{"id": "{call_id}", "a": {}}"#, "{", "a{b"] {
+        for text in [
+            "/r/{call_id}",
+            r#"{"id": "{call_id}", "a": {}}"#,
+            "{",
+            "a{b",
+        ] {
             assert_eq!(Template::parse(text).unwrap().to_string(), text);
         }
     }

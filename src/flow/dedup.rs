@@ -41,13 +41,9 @@ pub fn told(known: &Known) -> Told {
     }
 }
 
-/// The id is in use by another client at the same tool: no details for this one.
+/// What a request under somebody else's id is told.
 #[must_use]
-pub fn foreign(told_to: Told) -> Told {
-    Told { shown: Shown::Problem(reused_problem()), ..told_to }
-}
-
-fn reused_problem() -> Problem {
+pub fn reused_problem() -> Problem {
     Problem::new(
         Code::CallIdReused,
         "This call id belongs to another request (other method, path, query or body). \
@@ -177,6 +173,21 @@ pub fn failed(by: SettledBy) -> Problem {
 }
 
 fn not_kept(call: &CallView, settled: &Settlement, reply: &Reply) -> Told {
+    let problem = Problem { state: Some(settled.verdict.state()), ..digest(reply) };
+    told_about(call, Word::Refused, Shown::Problem(problem))
+}
+
+/// A kept answer as it can be shown: whole, or what identifies it.
+#[must_use]
+pub fn kept(reply: &Reply) -> Shown {
+    match record::whole(reply) {
+        Some(whole) => Shown::Whole(whole),
+        None => Shown::Problem(digest(reply)),
+    }
+}
+
+/// What is left of an answer whose body was not kept.
+fn digest(reply: &Reply) -> Problem {
     let (bytes, sha256) = match &reply.body {
         Kept::Digest { bytes, sha256 } => (*bytes, hex(sha256)),
         Kept::Whole(body) => (body.len() as u64, String::new()),
@@ -194,8 +205,7 @@ fn not_kept(call: &CallView, settled: &Settlement, reply: &Reply) -> Told {
         "bodyBytes": bytes,
         "bodySha256": sha256,
     });
-    let problem = Problem {
-        state: Some(settled.verdict.state()),
+    Problem {
         more: vec![("result", result)],
         ..Problem::new(
             Code::ResultNotKept,
@@ -204,8 +214,7 @@ fn not_kept(call: &CallView, settled: &Settlement, reply: &Reply) -> Told {
             Sent::Yes,
             Repeat::Never,
         )
-    };
-    told_about(call, Word::Refused, Shown::Problem(problem))
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -4,16 +4,19 @@
 //! and what is stripped is the contract's list.
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, COOKIE, DATE, PROXY_AUTHORIZATION, SET_COOKIE};
+use http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, COOKIE, DATE, PROXY_AUTHORIZATION, SET_COOKIE,
+};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use sha2::{Digest, Sha256};
 
 use super::told::Whole;
 use crate::call::id::Fingerprint;
 use crate::ledger::{Kept, Reply};
+use crate::upstream::StreamReport;
 
 /// Fields that carry a credential on every route; a route adds its `secret_headers`.
-const CREDENTIALS: [HeaderName; 4] =
+static CREDENTIALS: [HeaderName; 4] =
     [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE, HeaderName::from_static("x-api-key")];
 
 /// What makes two requests the same: SHA-256 over method, path with query, and body. Lengths go
@@ -56,6 +59,28 @@ pub fn reply(status: StatusCode, headers: &HeaderMap, body: &Bytes, max_kept: us
     } else {
         Kept::Digest { bytes: body.len() as u64, sha256: Sha256::digest(body).into() }
     };
+    Reply { status, headers: kept_headers(headers), body }
+}
+
+/// An answer whose body was streamed, as its record: the bytes when they were few enough.
+#[must_use]
+pub fn passed(status: StatusCode, headers: &HeaderMap, report: &StreamReport) -> Reply {
+    let body = match (&report.kept, report.sha256) {
+        (Some(kept), _) => Kept::Whole(kept.clone()),
+        (None, sha256) => {
+            Kept::Digest { bytes: report.bytes, sha256: sha256.unwrap_or_default() }
+        }
+    };
+    Reply { status, headers: kept_headers(headers), body }
+}
+
+/// An answer that has to be recorded before its body was read (a long refusal): its announced
+/// length, and a digest of nothing.
+#[must_use]
+pub fn unread(status: StatusCode, headers: &HeaderMap) -> Reply {
+    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    let bytes = length.and_then(|length| length.parse().ok()).unwrap_or(0);
+    let body = Kept::Digest { bytes, sha256: Sha256::digest([]).into() };
     Reply { status, headers: kept_headers(headers), body }
 }
 

@@ -53,6 +53,27 @@ pub enum Shown {
     Problem(Problem),
 }
 
+impl Shown {
+    /// The status the caller sees.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        match self {
+            Self::Whole(whole) => whole.status,
+            Self::Stream { status, .. } => *status,
+            Self::Problem(problem) => problem.status,
+        }
+    }
+
+    /// The code of a problem.
+    #[must_use]
+    pub const fn code(&self) -> Option<Code> {
+        match self {
+            Self::Whole(_) | Self::Stream { .. } => None,
+            Self::Problem(problem) => Some(problem.code),
+        }
+    }
+}
+
 /// A complete answer.
 #[derive(Clone, Debug)]
 pub struct Whole {

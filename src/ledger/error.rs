@@ -111,8 +111,9 @@ pub enum LedgerError {
     /// The ledger was closed.
     #[error("the ledger is closed")]
     Closed,
-    /// The thread that should have answered has ended without doing so: a fault of the gateway.
-    #[error("the ledger's writer has ended; restart callgate")]
+    /// The ledger failed inside while it did this verb: a fault of the gateway. Whether it was
+    /// written is not known when the whole writer has ended, else it was not.
+    #[error("the ledger failed inside; should this come again, restart callgate")]
     WriterGone,
 }
 

@@ -70,6 +70,9 @@ pub struct NewCall {
     pub window: Duration,
     /// Whether the first send is noted in the same commit. Without it the call is `RECEIVED`.
     pub first_send: bool,
+    /// Whether the caller was promised the call (an accepted asynchronous call, a batch item): a
+    /// crash before its first send queues it, instead of closing it as never sent.
+    pub promised: bool,
     /// Whether clients share one name space at the tool (no `upstream.tenant_header`): then another
     /// client's use of the id is refused.
     pub exclusive_id: bool,

@@ -45,7 +45,9 @@ pub enum Intention {
     Manual {
         /// Why.
         reason: Reason,
-        /// What the last round came to.
+        /// Rounds done.
+        round: u32,
+        /// What the last one came to.
         last_error: Arc<str>,
     },
     /// Give the claim back without having done a round: the dead letter is due as before. (An

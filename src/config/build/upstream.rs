@@ -1,0 +1,130 @@
+//! The tool of a route: address, header fields, certificates, idle connections.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::header::HeaderName;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::scope::Scope;
+use super::{Builder, names};
+use crate::config::defaults;
+use crate::config::file::read::Value;
+use crate::config::report::Path;
+use crate::config::route::{CaFile, Endpoint, HostMode, PoolConfig, Upstream, UpstreamKind};
+
+impl Builder<'_> {
+    /// Builds `upstream`; without a usable url an address nobody dials stands in.
+    pub(super) fn upstream(&mut self, scope: &Scope<'_>) -> Upstream {
+        let endpoint = self
+            .parsed(scope, "url", names::endpoint)
+            .unwrap_or_else(nowhere);
+        let former = |text: &str| names::endpoint(text).map(|old| Arc::from(old.address()));
+        let pool = scope.section("pool");
+        let idle = PoolConfig::default();
+        Upstream {
+            address: Arc::from(endpoint.address()),
+            strip_prefix: self.parsed(scope, "strip_prefix", names::prefix),
+            host: scope.word("host", HostMode::Tool),
+            headers: self.upstream_headers(scope),
+            ca: self.ca_file(scope, &endpoint),
+            kind: scope.word("kind", UpstreamKind::Tool),
+            pool: PoolConfig {
+                idle: pool.duration("idle", idle.idle),
+                max_idle: pool.whole("max_idle", idle.max_idle),
+            },
+            late_max: scope.whole("late_max", defaults::LATE_MAX),
+            formerly: self.each(scope, "formerly", former).unwrap_or_default(),
+            endpoint,
+        }
+    }
+
+    fn upstream_headers(&mut self, scope: &Scope<'_>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let Some((Value::Map(entries), path)) = scope.get("headers") else {
+            return headers;
+        };
+        for (name, value) in entries {
+            let path = path.key(name);
+            let Some(name) = self.parse(name, &path, settable) else {
+                continue;
+            };
+            let Value::Text(text) = value else { continue };
+            match names::header_value(text) {
+                Ok(_) if headers.contains_key(&name) => {
+                    self.refuse_secret(
+                        &path,
+                        "this field is set twice; upper and lower case are \
+                         the same",
+                    );
+                }
+                Ok(value) => {
+                    headers.insert(name, value);
+                }
+                Err(expected) => self.refuse_secret(&path, &format!("expected {expected}")),
+            }
+        }
+        headers
+    }
+
+    /// Notes a mistake whose source line is not to be shown.
+    fn refuse_secret(&mut self, path: &Path, message: &str) {
+        self.refuse(path, message);
+        if let Some(last) = self.mistakes.last_mut() {
+            last.secret = true;
+        }
+    }
+
+    fn ca_file(&mut self, scope: &Scope<'_>, endpoint: &Endpoint) -> Option<CaFile> {
+        let (text, at) = scope.text("ca_file")?;
+        if !endpoint.https && !scope.any_bad(&["url"]) {
+            self.refuse(
+                &at,
+                "only an https:// upstream has certificates; remove this key",
+            );
+            return None;
+        }
+        let path = self.base.join(text);
+        let pem = match std::fs::read(&path) {
+            Ok(pem) => pem,
+            Err(error) => {
+                self.refuse(&at, format!("cannot read {}: {error}", path.display()));
+                return None;
+            }
+        };
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+        if certificates.is_ok_and(|list| !list.is_empty()) {
+            return Some(CaFile {
+                path,
+                pem: Arc::from(pem),
+            });
+        }
+        let message = format!(
+            "expected PEM certificates in {}, found none",
+            path.display()
+        );
+        self.refuse(&at, message);
+        None
+    }
+}
+
+/// A field that may be set on every send: not one of the call's own, nor of the message.
+fn settable(text: &str) -> Result<HeaderName, String> {
+    let name = names::free_header_name(text);
+    match name {
+        Ok(name) if name.as_str().starts_with("x-call-") || name == "idempotency-key" => {
+            Err("a header field other than those that tell calls apart".to_owned())
+        }
+        Err(_) if text.eq_ignore_ascii_case("host") => {
+            Err("a header field other than Host; use `upstream.host: keep`".to_owned())
+        }
+        // A fixed content type is odd but harmless on its own.
+        Err(_) if text.eq_ignore_ascii_case("content-type") => names::header_name(text),
+        other => other,
+    }
+}
+
+fn nowhere() -> Endpoint {
+    names::endpoint("http://0.0.0.0:1").expect("a well-formed address")
+}

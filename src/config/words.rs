@@ -1,0 +1,53 @@
+//! The words of the configuration for our enums: one table each, read by the reader, the schema
+//! and the printer alike.
+
+use super::resolved::{LogFormat, LogLevel, Sync};
+use super::route::{Accepted, Credentials, HostMode, ResponseMode, UpstreamKind};
+use crate::call::outcome::Cause;
+use crate::call::policy::{BelieveNotFound, OnClientGone, OnFailed, Records, UnresolvedAnswer};
+
+/// An enum whose variants are words in the file.
+pub trait Word: Copy + PartialEq + 'static {
+    /// The words, in the order of the documentation.
+    const NAMES: &'static [&'static str];
+    /// The variants, in the same order.
+    const VARIANTS: &'static [Self];
+
+    /// The variant a word names.
+    fn from_word(word: &str) -> Option<Self> {
+        let at = Self::NAMES.iter().position(|name| *name == word)?;
+        Some(Self::VARIANTS[at])
+    }
+
+    /// The word of this variant; `None` for one that is written by leaving the key out.
+    fn word(self) -> Option<&'static str> {
+        let at = Self::VARIANTS.iter().position(|variant| *variant == self)?;
+        Some(Self::NAMES[at])
+    }
+}
+
+macro_rules! words {
+    ($($kind:ident { $($variant:ident = $word:literal),+ $(,)? })+) => {$(
+        impl Word for $kind {
+            const NAMES: &'static [&'static str] = &[$($word),+];
+            const VARIANTS: &'static [Self] = &[$(Self::$variant),+];
+        }
+    )+};
+}
+
+words! {
+    LogLevel { Error = "error", Warn = "warn", Info = "info", Debug = "debug", Trace = "trace" }
+    LogFormat { Auto = "auto", Text = "text", Json = "json" }
+    Sync { Full = "full", Normal = "normal" }
+    HostMode { Tool = "tool", Keep = "keep" }
+    UpstreamKind { Tool = "tool", Callgate = "callgate" }
+    Credentials { Forward = "forward", None = "none" }
+    Accepted { Final = "final", Pending = "pending" }
+    ResponseMode { Auto = "auto", Stream = "stream", Collect = "collect" }
+    Cause { Connect = "connect", Timeout = "timeout", Disconnect = "disconnect", Status = "5xx" }
+    BelieveNotFound { Proven = "proven", Always = "always" }
+    OnClientGone { Finish = "finish", Cancel = "cancel" }
+    OnFailed { Drop = "drop", Keep = "keep" }
+    Records { Arrival = "arrival", Commit = "commit" }
+    UnresolvedAnswer { Problem = "problem", Upstream = "upstream" }
+}

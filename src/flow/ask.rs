@@ -1,0 +1,244 @@
+//! Asking the receipt about a call, and weighing what was heard.
+//!
+//! A "not found" is believed only under the conditions of rule 5; what is not believed goes to the
+//! machine as UNKNOWN, with its reason in the history. Here too: finding out whether an endpoint
+//! can be believed at all, by asking about calls that were answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue};
+
+use super::Flow;
+use super::call::{Call, Place};
+use super::drive::{Carried, Drive};
+use super::proof;
+use super::record;
+use super::routes::{Receipts, Route};
+use crate::call::id::CallId;
+use crate::call::receipt::{Answer, Belief, Doubt, State};
+use crate::call::time::Mono;
+use crate::config::route::Credentials;
+use crate::ledger::{Entry, Proof};
+use crate::telemetry::readiness::Trouble;
+use crate::upstream::receipt::{Asked, Question, RawAnswer, Why};
+use crate::upstream::{Core, headers};
+
+/// One question with everything it needs, so that it can outlive what it was made from.
+struct Inquiry {
+    core: Core,
+    route: Arc<Route>,
+    call_id: CallId,
+    key: Option<HeaderValue>,
+    traceparent: Option<HeaderValue>,
+    credentials: Option<HeaderMap>,
+}
+
+/// What was heard, and how long it took.
+pub(super) struct Heard {
+    asked: Asked,
+    took: Duration,
+}
+
+impl Inquiry {
+    fn about(core: &Core, call: &Call) -> Self {
+        Self {
+            core: core.clone(),
+            route: Arc::clone(&call.route),
+            call_id: call.call_id.clone(),
+            key: call.request.idempotency_key.clone(),
+            traceparent: call.request.headers.get(headers::TRACEPARENT).cloned(),
+            credentials: forwarded_credentials(call),
+        }
+    }
+
+    async fn put(&self) -> Heard {
+        let began = self.core.clock.mono();
+        let asked = match &self.route.receipts {
+            None => Asked::unknown(Why::NoQuestion),
+            Some(receipts) => self.ask(receipts).await,
+        };
+        Heard { asked, took: self.core.clock.mono().since(began) }
+    }
+
+    async fn ask(&self, receipts: &Receipts) -> Asked {
+        let timeouts = &self.route.conf.policy.timeouts;
+        let question = Question {
+            field: &self.route.conf.call_id.header,
+            call_id: &self.call_id,
+            key: self.key.as_ref().and_then(|key| key.to_str().ok()),
+            traceparent: self.traceparent.as_ref(),
+            credentials: self.credentials.as_ref(),
+            connect: timeouts.connect,
+            timeout: timeouts.receipt,
+        };
+        receipts.endpoint.ask(&self.core, &question).await
+    }
+}
+
+/// The caller's credential fields, in line and where the route forwards them.
+fn forwarded_credentials(call: &Call) -> Option<HeaderMap> {
+    let rule = call.route.conf.receipt.as_ref()?;
+    let forwards = call.place == Place::Line
+        && call.request.credential
+        && rule.credentials == Credentials::Forward;
+    forwards.then(|| {
+        let from = &call.request.headers;
+        let mut fields = HeaderMap::new();
+        for name in record::credentials(from, &call.route.conf.secret_headers) {
+            for value in from.get_all(name) {
+                fields.append(name.clone(), value.clone());
+            }
+        }
+        fields
+    })
+}
+
+impl Drive {
+    /// The question about this call, ready to be put.
+    pub(super) fn question(&self) -> impl Future<Output = Heard> + Send + use<> {
+        let inquiry = Inquiry::about(&self.core, &self.call);
+        async move { inquiry.put().await }
+    }
+
+    /// Weighs what was heard, keeps what it carried, records it.
+    pub(super) fn heard(&mut self, heard: Heard) -> Answer {
+        let Heard { asked, took } = heard;
+        let (answer, doubt) = self.weigh(&asked);
+        let route = &self.call.route;
+        route.metrics.receipts.inc(answer);
+        if matches!(asked.answer, RawAnswer::State(_)) {
+            self.flow.recognised(route, self.wall());
+        }
+        let detail = match asked.answer {
+            RawAnswer::Unknown(why) => Some(Arc::from(why.as_str())),
+            RawAnswer::State(_) | RawAnswer::NotFound => None,
+        };
+        if let RawAnswer::Unknown(why @ (Why::UnmappedState | Why::OtherCall)) = asked.answer {
+            tracing::warn!(
+                call_id = %self.call.call_id,
+                route = %route.conf.name,
+                why = why.as_str(),
+                "the receipt cannot be used; check the route's `receipt` mapping"
+            );
+        }
+        self.history.push(Entry::Receipt {
+            at: self.wall(),
+            answer,
+            doubt,
+            status: asked.result.as_ref().map(|result| result.status),
+            took,
+            detail,
+        });
+        self.line_receipt(answer);
+        self.receipt = Carried { result: asked.result, document: asked.document };
+        answer
+    }
+
+    fn weigh(&self, asked: &Asked) -> (Answer, Option<Doubt>) {
+        let said = asked.answer.said();
+        if said != Answer::NotFound {
+            return (said, None);
+        }
+        match self.belief(asked).judge() {
+            Ok(()) => (said, None),
+            Err(doubt) => (Answer::State(State::Unknown), Some(doubt)),
+        }
+    }
+
+    fn belief(&self, asked: &Asked) -> Belief {
+        let call = &self.call;
+        let first_sent = call.first_sent;
+        let policy = call.route.conf.policy.receipt;
+        Belief {
+            proven: call.route.receipts.as_ref().is_some_and(|r| r.trust.is_proven()),
+            same_address: call.same_address,
+            age: self.wall().since(first_sent),
+            retention: policy.map_or(Duration::ZERO, |receipts| receipts.retention),
+            forgotten: asked.knows_since.is_some_and(|since| since > first_sent),
+            same_credential: !call.request.credential
+                || forwarded_credentials(call).is_some()
+                || call.supplies_credential(),
+        }
+    }
+
+    /// After an answered call: asks about it when the endpoint still has to show that it can be
+    /// believed. Runs in the background.
+    pub(super) fn probe(&self) {
+        let route = &self.call.route;
+        let Some(receipts) = &route.receipts else { return };
+        if receipts.trust.probe(self.now()).is_none() {
+            return;
+        }
+        let (flow, core, route) = (Arc::clone(&self.flow), self.core.clone(), Arc::clone(route));
+        let inquiry = Inquiry::about(&self.core, &self.call);
+        let task = async move { flow.probe(&route, &inquiry).await };
+        drop(core.spawn(self.flow.tasks.track_future(task)));
+    }
+}
+
+impl Flow {
+    /// Asks up to three times, with growing gaps, about a call that was answered.
+    async fn probe(&self, route: &Arc<Route>, inquiry: &Inquiry) {
+        let (Some(receipts), Some(policy)) = (&route.receipts, route.conf.policy.receipt) else {
+            return;
+        };
+        let Some(_probe) = receipts.trust.probe(self.clock.mono()) else { return };
+        for wait in proof::waits(policy.settle) {
+            crate::clock::sleep(wait).await;
+            if receipts.trust.is_proven() {
+                return;
+            }
+            let heard = inquiry.put().await;
+            route.metrics.receipts.inc(heard.asked.answer.said());
+            if matches!(heard.asked.answer, RawAnswer::State(_)) {
+                self.recognised(route, self.clock.wall());
+                return;
+            }
+        }
+        self.missed(route, &inquiry.call_id, self.clock.mono());
+    }
+
+    /// The endpoint of `route` recognised an id that was sent.
+    fn recognised(&self, route: &Route, now: crate::call::time::Wall) {
+        let Some(receipts) = &route.receipts else { return };
+        if !receipts.trust.recognised() {
+            return;
+        }
+        route.metrics.receipt_broken(false);
+        self.readiness.clear(Trouble::ReceiptsBroken, &route.conf.name);
+        tracing::info!(
+            route = %route.conf.name,
+            "the receipt endpoint recognised a call: its NOT_FOUND can be believed from now on"
+        );
+        self.remember(receipts, Proof::Proven, now);
+    }
+
+    /// The endpoint of `route` did not know an answered call, however often it was asked.
+    fn missed(&self, route: &Route, call_id: &CallId, now: Mono) {
+        let Some(receipts) = &route.receipts else { return };
+        if !receipts.trust.missed(now) {
+            return;
+        }
+        route.metrics.receipt_broken(true);
+        let detail = "the receipt endpoint does not know a call that was answered";
+        self.readiness.raise(Trouble::ReceiptsBroken, &route.conf.name, detail);
+        tracing::error!(
+            call_id = %call_id,
+            route = %route.conf.name,
+            "the receipt endpoint is broken: it does not know a call that was answered. Nothing \
+             is resent on its word until it does; check `receipt.url` of this route"
+        );
+        self.remember(receipts, Proof::Broken, self.clock.wall());
+    }
+
+    /// Remembering a proof is a convenience of the next start; losing it costs three questions.
+    fn remember(&self, receipts: &Receipts, proof: Proof, now: crate::call::time::Wall) {
+        let written = self.ledger.remember_proof(Arc::clone(&receipts.address), proof, now);
+        self.background(async move {
+            if let Err(e) = written.await {
+                tracing::warn!(error = %e, "the proof of a receipt endpoint was not remembered");
+            }
+        });
+    }
+}

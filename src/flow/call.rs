@@ -1,0 +1,225 @@
+//! One call on its way: what the driver needs besides the decisions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method};
+
+use super::record;
+use super::routes::Route;
+use super::told::{Problem, Shown, Told, Word};
+use crate::call::id::{CallId, ClientName, IdSource};
+use crate::call::machine::Machine;
+use crate::call::recovery::Recovery;
+use crate::call::step::{Event, Step};
+use crate::call::tally::Tally;
+use crate::call::time::{Chance, Mono, Wall};
+use crate::config::route::Accepted;
+use crate::ledger::{Claim, Reply};
+use crate::call::outcome::Cause;
+use crate::upstream::headers::{self, Length, Mark};
+use crate::upstream::{Answer, Outgoing, Payload};
+
+/// A call that was claimed.
+#[derive(Debug)]
+pub struct Call {
+    /// Its route, as it was when the call was admitted.
+    pub route: Arc<Route>,
+    /// Whose it is.
+    pub client: ClientName,
+    /// Its id.
+    pub call_id: CallId,
+    /// Who made the id.
+    pub source: IdSource,
+    /// The right to write intentions for it.
+    pub claim: Claim,
+    /// What is sent.
+    pub request: Sendable,
+    /// When it was first sent.
+    pub first_sent: Wall,
+    /// Whether the route's tool is the one it was first sent to.
+    pub same_address: bool,
+    /// In line, or in a round.
+    pub place: Place,
+}
+
+/// Where a call is driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A caller waits.
+    Line,
+    /// The compensation worker holds its lease, in this round.
+    Round(u32),
+}
+
+/// The request as it is sent, and sent again, byte for byte.
+#[derive(Debug)]
+pub struct Sendable {
+    /// The method.
+    pub method: Method,
+    /// The tool's path and query.
+    pub target: PathAndQuery,
+    /// The caller's end-to-end fields. In a round: as stored, without credentials.
+    pub headers: HeaderMap,
+    /// The business key, when the call has one.
+    pub idempotency_key: Option<HeaderValue>,
+    /// The body.
+    pub body: Bytes,
+    /// Whether it came with a credential.
+    pub credential: bool,
+}
+
+/// The machine that decides about a call.
+#[derive(Debug)]
+pub enum Decider {
+    /// In line.
+    Line(Machine),
+    /// In a round.
+    Round(Recovery),
+}
+
+/// The answers of a call so far, by attempt. The machine names them by number only.
+#[derive(Debug, Default)]
+pub struct Replies(Vec<(u8, Said)>);
+
+/// An answer, or what is left of one whose body has passed.
+#[derive(Debug)]
+pub enum Said {
+    /// All of it.
+    Answer(Answer),
+    /// As the ledger keeps it; its body was streamed.
+    Kept(Reply),
+}
+
+impl Decider {
+    /// The next step.
+    pub fn on(&mut self, event: Event, now: Mono, chance: Chance) -> Step {
+        match self {
+            Self::Line(machine) => machine.on(event, now, chance),
+            Self::Round(recovery) => recovery.on(event, now, chance),
+        }
+    }
+
+    /// What is known about the attempts.
+    #[must_use]
+    pub const fn tally(&self) -> &Tally {
+        match self {
+            Self::Line(machine) => machine.tally(),
+            Self::Round(recovery) => recovery.tally(),
+        }
+    }
+
+    /// How long the attempt that begins now may take.
+    #[must_use]
+    pub fn attempt_bound(&self, now: Mono) -> Duration {
+        match self {
+            Self::Line(machine) => machine.attempt_bound(now),
+            Self::Round(recovery) => recovery.attempt_bound(),
+        }
+    }
+
+    /// When `timeouts.total` passes; a round has no such bound.
+    #[must_use]
+    pub const fn deadline(&self) -> Option<Mono> {
+        match self {
+            Self::Line(machine) => Some(machine.deadline()),
+            Self::Round(_) => None,
+        }
+    }
+}
+
+impl Replies {
+    /// Keeps the answer of attempt `n`.
+    pub fn put(&mut self, n: u8, said: Said) {
+        self.0.push((n, said));
+    }
+
+    /// The answer of attempt `n`.
+    #[must_use]
+    pub fn get(&self, n: u8) -> Option<&Said> {
+        self.0.iter().find(|(of, _)| *of == n).map(|(_, said)| said)
+    }
+
+    /// Takes the answer of attempt `n`.
+    pub fn take(&mut self, n: u8) -> Option<Said> {
+        let at = self.0.iter().position(|(of, _)| *of == n)?;
+        Some(self.0.swap_remove(at).1)
+    }
+}
+
+impl Call {
+    /// What the caller is told about this call.
+    #[must_use]
+    pub fn told(&self, word: Word, attempts: u8, shown: Shown) -> Told {
+        Told {
+            call: Some((self.call_id.clone(), self.source)),
+            word,
+            attempts: u32::from(attempts),
+            shown,
+            same_id_only: false,
+            recorded: true,
+        }
+    }
+
+    /// A problem the caller is told about this call.
+    #[must_use]
+    pub fn problem(&self, word: Word, attempts: u8, problem: Problem) -> Told {
+        self.told(word, attempts, Shown::Problem(problem))
+    }
+
+    /// Whether an answer with this status only promises the work (`accepted: pending`).
+    #[must_use]
+    pub fn is_promise(&self, status: http::StatusCode) -> bool {
+        status == http::StatusCode::ACCEPTED && self.route.conf.accepted == Accepted::Pending
+    }
+
+    /// An answer as the ledger keeps it.
+    #[must_use]
+    pub fn reply(&self, said: &Said) -> Reply {
+        match said {
+            Said::Answer(answer) => self.reply_of(answer),
+            Said::Kept(reply) => reply.clone(),
+        }
+    }
+
+    /// A collected answer as the ledger keeps it.
+    #[must_use]
+    pub fn reply_of(&self, answer: &Answer) -> Reply {
+        let max = self.route.conf.body.max_kept_response;
+        record::reply(answer.status, &answer.headers, &answer.body, max)
+    }
+
+    /// Whether `upstream.headers` brings a credential of its own, in place of the caller's.
+    #[must_use]
+    pub fn supplies_credential(&self) -> bool {
+        let secret = &self.route.conf.secret_headers;
+        record::credentials(self.route.tool.headers(), secret).next().is_some()
+    }
+
+    /// The request of attempt `n`.
+    #[must_use]
+    pub fn outgoing(&self, n: u8, cause: Option<Cause>) -> Outgoing {
+        let mut fields = self.request.headers.clone();
+        let conf = &self.route.conf;
+        let mark = Mark {
+            field: &conf.call_id.header,
+            call_id: &self.call_id,
+            source: self.source,
+            attempt: u32::from(n),
+            cause,
+            key: self.request.idempotency_key.as_ref().map(|key| (&conf.idempotency.header, key)),
+            traceparent: None,
+        };
+        let method = self.request.method.clone();
+        let length = Length::Known(self.request.body.len() as u64);
+        headers::stamp(&mut fields, &mark, &self.route.tool, &method, length);
+        Outgoing {
+            method,
+            target: self.request.target.clone(),
+            headers: fields,
+            body: Payload::from(self.request.body.clone()),
+        }
+    }
+}

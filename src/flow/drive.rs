@@ -1,0 +1,495 @@
+//! The driver: performs the machine's steps, one operation at a time, with the late exchanges
+//! beside it.
+//!
+//! It has no `if` about the call: what happens next is the machine's word. What a step needs to be
+//! durable is written before it is performed; a step whose record fails is told to the machine and
+//! not performed. The same driver serves a caller in line and a round of the queue.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Flow;
+use super::call::{Call, Decider, Place, Replies, Said};
+use super::late::{Bounds, LateEnd, LateSet};
+use super::reading;
+use super::told::Told;
+use crate::call::outcome::{Cause, Outcome, Reading, Unclear};
+use crate::call::receipt::Answer as Word;
+use crate::call::step::{Event, Step};
+use crate::call::time::{Mono, Wall};
+use crate::ledger::{Entry, Intention, Written};
+use crate::telemetry::labels::AttemptResult;
+use crate::telemetry::log::{AttemptLine, CallLine};
+use crate::upstream::{Answer, Core, Ended, Exchange, Mode, StreamAnswer, Terms};
+
+/// A call under way.
+pub(super) struct Drive {
+    pub(super) flow: Arc<Flow>,
+    pub(super) core: Core,
+    pub(super) call: Call,
+    pub(super) decider: Decider,
+    pub(super) replies: Replies,
+    pub(super) late: LateSet,
+    /// History not yet handed to the ledger.
+    pub(super) history: Vec<Entry>,
+    /// The sends, for the line of the log.
+    pub(super) lines: Vec<AttemptLine>,
+    /// What the last receipt carried.
+    pub(super) receipt: Carried,
+    /// The head of an answer that is being streamed, until somebody passes it on.
+    pub(super) stream: Option<Box<StreamAnswer>>,
+    /// Cancelled when the last waiter has gone.
+    pub(super) gone: CancellationToken,
+    /// When the head of the caller's request was complete, and when its record was durable.
+    times: Option<(Mono, Mono)>,
+    /// Waited since the last send.
+    waited: Duration,
+    gone_told: bool,
+}
+
+/// One send that has ended.
+#[derive(Clone, Copy)]
+struct Attempt {
+    n: u8,
+    cause: Option<Cause>,
+    took: Duration,
+}
+
+/// What the last receipt carried besides its state.
+#[derive(Debug, Default)]
+pub(super) struct Carried {
+    /// The call's result, if the receipt had one.
+    pub(super) result: Option<Answer>,
+    /// The receipt as it came.
+    pub(super) document: Option<bytes::Bytes>,
+}
+
+impl Drive {
+    pub(super) fn new(
+        flow: &Arc<Flow>,
+        core: &Core,
+        call: Call,
+        decider: Decider,
+        gone: CancellationToken,
+    ) -> Self {
+        Self {
+            late: LateSet::new(&flow.late, call.claim.row),
+            flow: Arc::clone(flow),
+            core: core.clone(),
+            call,
+            decider,
+            replies: Replies::default(),
+            history: Vec::new(),
+            lines: Vec::new(),
+            receipt: Carried::default(),
+            stream: None,
+            gone,
+            times: None,
+            waited: Duration::ZERO,
+            gone_told: false,
+        }
+    }
+
+    /// Notes when the caller's request came and when its record was durable, for the log.
+    pub(super) const fn received(&mut self, received: Mono, recorded: Mono) {
+        self.times = Some((received, recorded));
+    }
+
+    /// Drives the call from its record to its end, or to the head of a streamed answer.
+    pub(super) async fn run(mut self) -> Told {
+        let first = self.on(Event::Begun);
+        self.run_from(first).await
+    }
+
+    /// Goes on from `step` until the caller can be told something.
+    pub(super) async fn run_from(mut self, mut step: Step) -> Told {
+        loop {
+            step = match step {
+                Step::PassHead(n) => return self.pass_head(n),
+                Step::Answer(ending) => match self.settle(ending).await {
+                    Ok(told) => return self.leave(told),
+                    Err(step) => step,
+                },
+                Step::Park(parking) => {
+                    let told = self.park(parking).await;
+                    return self.leave(told);
+                }
+                Step::Send { .. } | Step::Ask | Step::Wait(_) | Step::CloseEarlier | Step::Keep => {
+                    self.perform(step).await
+                }
+            };
+        }
+    }
+
+    /// Performs a step after which the call goes on; the machine's next one.
+    pub(super) async fn perform(&mut self, step: Step) -> Step {
+        match step {
+            Step::Send { n, cause } => self.send(n, cause).await,
+            Step::Ask => self.ask().await,
+            Step::Wait(d) => self.wait(d).await,
+            Step::CloseEarlier => self.close().await,
+            // Nothing runs here that could be kept running, and what ends a call ends elsewhere:
+            // to the machine this is an event that cannot happen.
+            Step::Keep | Step::PassHead(_) | Step::Answer(_) | Step::Park(_) => {
+                self.on(Event::Closed)
+            }
+        }
+    }
+
+    pub(super) fn now(&self) -> Mono {
+        self.core.clock.mono()
+    }
+
+    pub(super) fn wall(&self) -> Wall {
+        self.core.clock.wall()
+    }
+
+    pub(super) fn on(&mut self, event: Event) -> Step {
+        self.decider.on(event, self.core.clock.mono(), self.flow.entropy.chance())
+    }
+
+    /// Writes an intention and waits for it; the machine's word when it could not be written.
+    pub(super) async fn intend(&mut self, intention: Intention) -> Result<(), Step> {
+        self.note();
+        let now = self.wall();
+        match self.flow.ledger.append(self.call.claim, now, intention).await {
+            Ok(Written::Applied) => Ok(()),
+            Ok(Written::Stale) => {
+                tracing::info!(
+                    call_id = %self.call.call_id,
+                    "the call was taken over or settled by somebody else; nothing more is done here"
+                );
+                Err(self.on(Event::LedgerFailed))
+            }
+            Err(e) => {
+                tracing::error!(call_id = %self.call.call_id, error = %e, "not recorded");
+                Err(self.on(Event::LedgerFailed))
+            }
+        }
+    }
+
+    /// Hands the history so far to the ledger; nothing waits for it.
+    pub(super) fn note(&mut self) {
+        if !self.history.is_empty() {
+            let entries = std::mem::take(&mut self.history);
+            self.flow.ledger.note(self.call.claim.row, self.call.claim.life, entries);
+        }
+    }
+
+    async fn send(&mut self, n: u8, cause: Option<Cause>) -> Step {
+        if n > 1 || self.call.place != Place::Line {
+            let lease_until = self.flow.lease_until(&self.call.route, self.wall());
+            let sent = Intention::Send { n: u32::from(n), cause, lease_until };
+            if let Err(step) = self.intend(sent).await {
+                return step;
+            }
+            if let Some(cause) = cause {
+                self.call.route.metrics.retries.inc(cause);
+            }
+        }
+        let began = self.now();
+        let bound = self.decider.attempt_bound(began);
+        let mut exchange = self.exchange(n, cause);
+        let patience = self.core.wheel.sleep(bound);
+        let ended = {
+            let first = async {
+                tokio::select! {
+                    ended = &mut exchange => Some(ended),
+                    () = patience => None,
+                }
+            };
+            self.beside(first, false).await
+        };
+        let attempt = Attempt { n, cause, took: self.now().since(began) };
+        match ended {
+            Ok(Some(ended)) => {
+                if exchange.reconnected() {
+                    self.history.push(Entry::Reconnected { at: self.wall(), n: u32::from(n) });
+                }
+                let trouble = exchange.trouble();
+                drop(exchange);
+                self.ended(attempt, ended, trouble).await
+            }
+            Ok(None) => self.timed_out(attempt, exchange).await,
+            // A late success settled the call; this exchange may still speak.
+            Err(step) => {
+                self.attempted(attempt, Outcome::Unclear(Unclear::Timeout), None);
+                self.push_late(n, exchange);
+                step
+            }
+        }
+    }
+
+    fn exchange(&self, n: u8, cause: Option<Cause>) -> Exchange {
+        let route = &self.call.route.conf;
+        let mode = match self.call.place {
+            Place::Line => Mode::from(route.response),
+            Place::Round(_) => Mode::Collect,
+        };
+        let terms = Terms {
+            connect: route.policy.timeouts.connect,
+            idle: route.policy.timeouts.idle,
+            max_kept: route.body.max_kept_response,
+            mode,
+        };
+        let outgoing = self.call.outgoing(n, cause);
+        Exchange::new(&self.core, self.call.route.tool.destination(), outgoing, terms)
+    }
+
+    async fn ended(
+        &mut self,
+        attempt: Attempt,
+        ended: Ended,
+        trouble: Option<Box<str>>,
+    ) -> Step {
+        let (outcome, retry_after) = match ended {
+            Ended::Collected(answer) => {
+                let reading = reading::read(&self.call.route.conf, &answer);
+                let retry_after = reading::retry_after(&answer.headers);
+                self.replies.put(attempt.n, Said::Answer(answer));
+                (Outcome::Answered(reading), retry_after)
+            }
+            Ended::Streaming(stream) => {
+                return self.streaming(attempt, stream).await;
+            }
+            Ended::NotSent(why) => (Outcome::NotSent(why), None),
+            Ended::Unclear(why) => (Outcome::Unclear(why), None),
+        };
+        self.attempted(attempt, outcome, trouble);
+        self.on(Event::Attempted { outcome, retry_after, open: false })
+    }
+
+    /// An answer that is passed on while it arrives, or one that settles nothing and is only read
+    /// to its end.
+    async fn streaming(&mut self, attempt: Attempt, stream: Box<StreamAnswer>) -> Step {
+        let reading = Reading::by_status(stream.status);
+        let promise = self.call.is_promise(stream.status);
+        let settles = match reading {
+            Reading::Success(_) => !promise,
+            Reading::Failure(_) | Reading::Unbinding(_) => !self.decider.tally().is_unclear(),
+            Reading::Pending(_) | Reading::Kept(_) => false,
+        };
+        if settles && self.call.place == Place::Line {
+            self.attempted(attempt, Outcome::Answered(reading), None);
+            self.stream = Some(stream);
+            return self.on(Event::Head(reading));
+        }
+        let outcome = match reading::drain(*stream).await {
+            Some(reply) => {
+                self.replies.put(attempt.n, Said::Kept(reply));
+                let pending = Reading::Pending(reading.status());
+                Outcome::Answered(if promise { pending } else { reading })
+            }
+            None => Outcome::Unclear(Unclear::Disconnect),
+        };
+        self.attempted(attempt, outcome, None);
+        self.on(Event::Attempted { outcome, retry_after: None, open: false })
+    }
+
+    async fn timed_out(&mut self, attempt: Attempt, exchange: Exchange) -> Step {
+        let outcome = Outcome::Unclear(Unclear::Timeout);
+        self.attempted(attempt, outcome, exchange.trouble());
+        // What was not written completely must not arrive later.
+        let open = exchange.written();
+        if open {
+            self.push_late(attempt.n, exchange);
+        } else {
+            exchange.reset().await;
+        }
+        self.on(Event::Attempted { outcome, retry_after: None, open })
+    }
+
+    fn push_late(&mut self, n: u8, exchange: Exchange) {
+        let route = &self.call.route;
+        let bounds = Bounds {
+            late: route.conf.policy.timeouts.late,
+            allowance: &route.late,
+            metrics: &self.flow.metrics,
+        };
+        self.late.push(&self.core, n, exchange, &bounds);
+    }
+
+    /// Counts, lists and records the end of an attempt.
+    fn attempted(&mut self, attempt: Attempt, outcome: Outcome, detail: Option<Box<str>>) {
+        let Attempt { n, cause, took } = attempt;
+        let route = &self.call.route;
+        route.metrics.attempts.inc(AttemptResult::from(outcome));
+        route.metrics.attempt_took(took);
+        self.lines.push(AttemptLine {
+            n: u32::from(n),
+            cause,
+            outcome,
+            duration: took,
+            receipt: None,
+            wait: std::mem::take(&mut self.waited),
+        });
+        self.history.push(Entry::Ended {
+            at: self.wall(),
+            n: u32::from(n),
+            outcome,
+            took,
+            late: false,
+            detail: detail.map(Arc::from),
+        });
+    }
+
+    async fn ask(&mut self) -> Step {
+        let question = self.question();
+        match self.beside(question, true).await {
+            Ok(asked) => {
+                let answer = self.heard(asked);
+                self.on(Event::Receipt(answer))
+            }
+            Err(step) => step,
+        }
+    }
+
+    /// Notes the last receipt beside the last send, for the line of the log.
+    pub(super) fn line_receipt(&mut self, answer: Word) {
+        if let Some(line) = self.lines.last_mut() {
+            line.receipt = Some(answer);
+        }
+    }
+
+    async fn wait(&mut self, d: Duration) -> Step {
+        let began = self.now();
+        let slept = self.beside(crate::clock::sleep(d), true).await;
+        self.waited += self.now().since(began);
+        match slept {
+            Ok(()) => self.on(Event::Waited),
+            Err(step) => step,
+        }
+    }
+
+    async fn close(&mut self) -> Step {
+        self.late.close().await;
+        self.on(Event::Closed)
+    }
+
+    /// Runs one operation while late exchanges, the deadline and the caller's leaving are heard.
+    /// `Err` is a step that ends the operation early.
+    async fn beside<T>(
+        &mut self,
+        operation: impl Future<Output = T>,
+        until_deadline: bool,
+    ) -> Result<T, Step> {
+        self.note_if_waiting(until_deadline);
+        let mut operation = pin!(operation);
+        let deadline = self.decider.deadline().filter(|_| until_deadline);
+        let mut deadline = pin!(self.until(deadline));
+        let mut passed = false;
+        loop {
+            let event = tokio::select! {
+                biased;
+                end = self.late.next(), if !self.late.is_empty() => self.spoke(end).await,
+                done = &mut operation => return Ok(done),
+                () = &mut deadline, if !passed => {
+                    passed = true;
+                    Event::DeadlinePassed
+                }
+                () = self.gone.cancelled(), if !self.gone_told => {
+                    self.gone_told = true;
+                    Event::ClientGone
+                }
+            };
+            let step = self.on(event);
+            if step != Step::Keep {
+                return Err(step);
+            }
+        }
+    }
+
+    /// The history of an attempt that settled nothing is worth reading while the call waits.
+    fn note_if_waiting(&mut self, waiting: bool) {
+        if waiting {
+            self.note();
+        }
+    }
+
+    /// Sleeps until `deadline`, or for ever without one.
+    fn until(&self, deadline: Option<Mono>) -> impl Future<Output = ()> + use<> {
+        let sleep = deadline.map(|at| self.core.clock.sleep_until(at));
+        async move {
+            match sleep {
+                Some(sleep) => sleep.await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// What a late exchange's end says to the machine.
+    async fn spoke(&mut self, end: LateEnd) -> Event {
+        let n = end.n;
+        let said = match end.ended {
+            Some(Ended::Collected(answer)) => {
+                Some((reading::read(&self.call.route.conf, &answer), Said::Answer(answer)))
+            }
+            Some(Ended::Streaming(stream)) => reading::drain(*stream)
+                .await
+                .map(|reply| (Reading::by_status(reply.status), Said::Kept(reply))),
+            Some(Ended::NotSent(_) | Ended::Unclear(_)) | None => None,
+        };
+        let Some((reading, said)) = said else { return Event::LateEnded { n } };
+        self.history.push(Entry::Ended {
+            at: self.wall(),
+            n: u32::from(n),
+            outcome: Outcome::Answered(reading),
+            took: Duration::from_millis(self.late_for()),
+            late: true,
+            detail: None,
+        });
+        self.replies.put(n, said);
+        Event::LateAnswer { n, reading }
+    }
+
+    fn late_for(&self) -> u64 {
+        let age = self.wall().since(self.call.first_sent);
+        u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The caller can be told; what may still speak is heard in the background.
+    pub(super) fn leave(mut self, told: Told) -> Told {
+        self.note();
+        self.line(&told);
+        if !self.late.is_empty() {
+            let core = self.core.clone();
+            let tasks = self.flow.tasks.clone();
+            drop(core.spawn(tasks.track_future(self.listen())));
+        }
+        told
+    }
+
+    /// The line of the log, once the caller is told.
+    fn line(&self, told: &Told) {
+        let Some((received, recorded)) = self.times else { return };
+        CallLine {
+            call_id: Some(&self.call.call_id),
+            source: Some(self.call.source),
+            route: &self.call.route.conf.name,
+            client: Some(&self.call.client),
+            outcome: told.word,
+            status: told.shown.status(),
+            code: told.shown.code(),
+            attempts: &self.lines,
+            total: self.now().since(received),
+            recorded: Some(recorded.since(received)),
+            trace_id: reading::trace_id(&self.call.request.headers),
+            clean: false,
+        }
+        .emit();
+    }
+
+    /// Hears late exchanges after the call was told or parked: their answers are still facts.
+    async fn listen(mut self) {
+        while !self.late.is_empty() {
+            let end = self.late.next().await;
+            let event = self.spoke(end).await;
+            let step = self.on(event);
+            self.heard_late(event, step).await;
+            self.note();
+        }
+    }
+}

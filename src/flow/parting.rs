@@ -1,0 +1,157 @@
+//! A call leaves the line unsettled: what the ledger is told, and what the caller is told.
+//!
+//! The caller never hears success or failure here, except for a call of which it is certain that
+//! it was never sent and never will be.
+
+use std::sync::Arc;
+
+use http::header::RETRY_AFTER;
+
+use super::call::Call;
+use super::told::{Problem, Shown, Told, Whole, Word};
+use crate::call::code::{Code, Repeat, Sent};
+use crate::call::id::IdSource;
+use crate::call::policy::UnresolvedAnswer;
+use crate::call::receipt::State;
+use crate::call::step::{Parked, Parking};
+use crate::call::time::Wall;
+use crate::ledger::{Intention, Park, Place};
+use crate::upstream::Answer;
+
+/// A call, or a round, that ended without settling anything.
+pub(super) struct Unresolved {
+    /// The machine's word.
+    pub(super) parking: Parking,
+    /// Some attempt may have reached the tool.
+    pub(super) reached: bool,
+    /// Sends so far.
+    pub(super) sends: u8,
+    /// The last complete 5xx answer.
+    pub(super) kept: Option<Answer>,
+    /// What went wrong last, for people.
+    pub(super) last_error: Arc<str>,
+}
+
+impl Unresolved {
+    /// The record of a call that leaves the line.
+    pub(super) fn park(&self, call: &Call, now: Wall) -> Intention {
+        let place = match self.parking.state {
+            Parked::Queued(wait) | Parked::Unsent(wait) => Place::Queued { due: now.after(wait) },
+            Parked::Manual => Place::Manual,
+            Parked::NeverSent => Place::NeverSent,
+        };
+        Intention::Park(Park {
+            reason: self.parking.reason.as_str().into(),
+            place,
+            reached: self.reached,
+            last_error: Arc::clone(&self.last_error),
+            kept: self.kept.as_ref().map(|answer| call.reply_of(answer)),
+        })
+    }
+
+    /// The record of a round that ended without settling the call.
+    pub(super) fn next_round(&self, round: u32, now: Wall) -> Intention {
+        let last_error = Arc::clone(&self.last_error);
+        match self.parking.state {
+            Parked::Queued(wait) | Parked::Unsent(wait) => {
+                Intention::NextRound { round, due: now.after(wait), last_error }
+            }
+            Parked::Manual | Parked::NeverSent => {
+                let reason = self.parking.reason.as_str().into();
+                Intention::Manual { reason, round, last_error }
+            }
+        }
+    }
+
+    /// Counts a new dead letter.
+    pub(super) fn count(&self, call: &Call) {
+        if call.place == super::call::Place::Line {
+            call.route.metrics.parked.inc(self.parking.reason);
+        }
+    }
+
+    /// What the caller hears.
+    pub(super) fn told(self, call: &Call) -> Told {
+        match self.parking.state {
+            Parked::NeverSent => never_sent(call, self.sends),
+            Parked::Unsent(_) => {
+                let problem = Problem {
+                    state: Some(State::Received),
+                    ..unresolved(
+                        call,
+                        Sent::No,
+                        "Nothing has reached the tool yet; the gateway keeps the call and sends \
+                         it later.",
+                    )
+                };
+                call.problem(Word::Unresolved, self.sends, problem)
+            }
+            Parked::Queued(_) | Parked::Manual => self.unknown(call),
+        }
+    }
+
+    fn unknown(self, call: &Call) -> Told {
+        let shows_upstream = match call.route.conf.policy.unresolved_answer {
+            UnresolvedAnswer::Upstream => true,
+            UnresolvedAnswer::Problem => false,
+            // An SDK repeats a 5xx by itself, and would repeat it without an id it never saw.
+            UnresolvedAnswer::ByIdSource => call.source == IdSource::Client,
+        };
+        match self.kept.filter(|_| shows_upstream) {
+            Some(mut answer) => {
+                answer.headers.remove(RETRY_AFTER);
+                let Answer { status, headers, body, .. } = answer;
+                let shown = Shown::Whole(Whole { status, headers, body });
+                Told { same_id_only: true, ..call.told(Word::Unresolved, self.sends, shown) }
+            }
+            None => {
+                let problem = unresolved(
+                    call,
+                    Sent::Maybe,
+                    "Nobody knows yet what became of this call; the gateway goes on asking the \
+                     tool.",
+                );
+                call.problem(Word::Unresolved, self.sends, problem)
+            }
+        }
+    }
+}
+
+fn unresolved(call: &Call, sent: Sent, what: &str) -> Problem {
+    let next = "Repeat it under the same call id only, or read its receipt.";
+    Problem {
+        status: call.route.conf.policy.unresolved_status,
+        state: Some(State::Unknown),
+        ..Problem::new(
+            Code::Unresolved,
+            format!("{what} {next}"),
+            sent,
+            Repeat::SameCallIdOnly,
+        )
+    }
+}
+
+/// Nothing reached the tool and nothing ever will: id and key are free again.
+fn never_sent(call: &Call, sends: u8) -> Told {
+    let problem = Problem {
+        state: Some(State::Failed),
+        ..Problem::new(
+            Code::ToolUnreachable,
+            "Nothing could be sent to the tool. The call has ended; repeat it whenever the tool \
+             is back.",
+            Sent::No,
+            Repeat::Safe,
+        )
+    };
+    call.problem(Word::Refused, sends, problem)
+}
+
+/// A fault of this program: told as what it is.
+pub(super) fn internal() -> Problem {
+    Problem::new(
+        Code::Internal,
+        "The gateway lost track of this call's answer; its ledger did not. Read its receipt.",
+        Sent::Maybe,
+        Repeat::SameCallIdOnly,
+    )
+}

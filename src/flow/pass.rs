@@ -1,0 +1,240 @@
+//! Requests without effects (`effects: none`): streamed both ways, with nothing recorded.
+//!
+//! The same retry policy, but without questions: a repeat can do no harm. Sent again only while no
+//! byte of the answer has gone out and the request can be told again: its body was not yet read,
+//! or fits [`REMEMBERED_MAX`]. Deliberately absent: the ledger, receipts, dead letters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+
+use super::told::{Problem, Shown, Told, Word};
+use super::{Flow, Request, reading};
+use crate::call::code::{Code, Repeat, Sent};
+use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
+use crate::call::policy::Policy;
+use crate::call::time::Mono;
+use crate::telemetry::labels::AttemptResult;
+use crate::telemetry::log::{AttemptLine, CallLine};
+use crate::upstream::headers::{self, Length, Mark};
+use crate::upstream::{Core, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms, Upload};
+
+/// The longest request body that is remembered for a repeat (contract: 64 KiB).
+pub const REMEMBERED_MAX: usize = 64 * 1024;
+
+/// The body of a request without effects.
+#[derive(Debug)]
+pub enum PassBody {
+    /// Complete and short enough to be sent again.
+    Whole(Bytes),
+    /// Still arriving.
+    Arriving(Upload),
+}
+
+/// A request on its way through.
+struct Pass<'a> {
+    flow: &'a Flow,
+    core: &'a Core,
+    request: &'a Request<PassBody>,
+    target: http::uri::PathAndQuery,
+    /// Prepared once; stamped per send.
+    fields: http::HeaderMap,
+    deadline: Mono,
+    lines: Vec<AttemptLine>,
+}
+
+impl Flow {
+    /// Passes the request on. Dropped when its caller leaves.
+    pub async fn pass(self: &Arc<Self>, core: &Core, mut request: Request<PassBody>) -> Told {
+        let Ok(target) = request.route.tool.target(&request.target) else {
+            let detail = "The path cannot be appended to the tool's address. Correct the path.";
+            let call = Some((request.call_id, request.source));
+            return Told::refused_unseen(call, Code::BadRequest, detail);
+        };
+        let mut fields = std::mem::take(&mut request.headers);
+        self.prepare(&mut fields, &request);
+        let total = request.route.conf.policy.timeouts.total;
+        let mut pass = Pass {
+            flow: self,
+            core,
+            target,
+            fields,
+            deadline: core.clock.mono().after(total),
+            lines: Vec::new(),
+            request: &request,
+        };
+        let told = pass.run().await;
+        pass.line(&told);
+        told
+    }
+}
+
+impl Pass<'_> {
+    async fn run(&mut self) -> Told {
+        let route = Arc::clone(&self.request.route);
+        let policy = &route.conf.policy;
+        let mut cause = None;
+        for n in 1u8.. {
+            let (outcome, answer) = self.send(n, cause, policy).await;
+            let wait = self.repeat_after(n, outcome, policy);
+            match (wait, answer) {
+                (Some(wait), answer) => {
+                    drop(answer);
+                    crate::clock::sleep(wait).await;
+                    cause = Some(outcome.cause());
+                    route.metrics.retries.inc(outcome.cause());
+                }
+                (None, Some(answer)) => return self.answered(n, *answer),
+                (None, None) => return self.failed(n, outcome),
+            }
+        }
+        unreachable!("`retry.max_retries` is at most 5")
+    }
+
+    async fn send(
+        &mut self,
+        n: u8,
+        cause: Option<Cause>,
+        policy: &Policy,
+    ) -> (Outcome, Option<Box<StreamAnswer>>) {
+        let began = self.core.clock.mono();
+        let bound = policy.timeouts.attempt.min(self.deadline.since(began));
+        let terms = Terms {
+            connect: policy.timeouts.connect,
+            idle: policy.timeouts.idle,
+            max_kept: 0,
+            mode: Mode::Pass,
+        };
+        let to = self.request.route.tool.destination();
+        let mut exchange = Exchange::new(self.core, to, self.outgoing(n, cause), terms);
+        let ended = tokio::select! {
+            ended = &mut exchange => ended,
+            () = self.core.wheel.sleep(bound) => Ended::Unclear(Unclear::Timeout),
+        };
+        let (outcome, answer) = match ended {
+            Ended::Streaming(answer) => {
+                (Outcome::Answered(Reading::by_status(answer.status)), Some(answer))
+            }
+            // `Mode::Pass` collects nothing; were it to, the answer would be lost, not doubled.
+            Ended::Collected(_) => (Outcome::Unclear(Unclear::Disconnect), None),
+            Ended::NotSent(why) => (Outcome::NotSent(why), None),
+            Ended::Unclear(why) => (Outcome::Unclear(why), None),
+        };
+        let took = self.core.clock.mono().since(began);
+        let metrics = &self.request.route.metrics;
+        metrics.attempts.inc(AttemptResult::from(outcome));
+        metrics.attempt_took(took);
+        self.lines.push(AttemptLine {
+            n: u32::from(n),
+            cause,
+            outcome,
+            duration: took,
+            receipt: None,
+            wait: Duration::ZERO,
+        });
+        (outcome, answer)
+    }
+
+    fn outgoing(&mut self, n: u8, cause: Option<Cause>) -> Outgoing {
+        let route = &self.request.route;
+        let (body, length) = match &self.request.body {
+            PassBody::Whole(bytes) => {
+                (Payload::from(bytes.clone()), Length::Known(bytes.len() as u64))
+            }
+            PassBody::Arriving(upload) => (upload.lend(), Length::AsAnnounced),
+        };
+        let mut fields = self.fields.clone();
+        let mark = Mark {
+            field: &route.conf.call_id.header,
+            call_id: &self.request.call_id,
+            source: self.request.source,
+            attempt: u32::from(n),
+            cause,
+            key: None,
+            traceparent: None,
+        };
+        headers::stamp(&mut fields, &mark, &route.tool, &self.request.method, length);
+        Outgoing {
+            method: self.request.method.clone(),
+            target: self.target.clone(),
+            headers: fields,
+            body,
+        }
+    }
+
+    /// How long to wait before the request is sent again; `None` when it is not.
+    fn repeat_after(&self, n: u8, outcome: Outcome, policy: &Policy) -> Option<Duration> {
+        let worth_it = match outcome {
+            Outcome::NotSent(_) | Outcome::Unclear(_) => true,
+            Outcome::Answered(reading) => matches!(reading.status().as_u16(), 502..=504),
+        };
+        let tellable = match &self.request.body {
+            PassBody::Whole(_) => true,
+            PassBody::Arriving(upload) => !upload.touched(),
+        };
+        let allowed = worth_it
+            && tellable
+            && n <= policy.retry.max_retries()
+            && policy.retry.resends_after(outcome.cause());
+        let wait = policy.retry.backoff(u32::from(n), self.flow.entropy.chance());
+        let room = self.core.clock.mono().after(wait) < self.deadline;
+        (allowed && room).then_some(wait)
+    }
+
+    fn answered(&self, n: u8, answer: StreamAnswer) -> Told {
+        let StreamAnswer { status, headers, body, .. } = answer;
+        let body = body.map_err(Into::into).boxed_unsync();
+        self.told(Word::Answered, n, Shown::Stream { status, headers, body })
+    }
+
+    fn failed(&self, n: u8, outcome: Outcome) -> Told {
+        let (code, detail, sent) = match outcome {
+            Outcome::NotSent(
+                NotSent::Connect | NotSent::Tls | NotSent::HandedBack | NotSent::Refused,
+            ) => (Code::ToolUnreachable, "Nothing could be sent to the tool.", Sent::No),
+            Outcome::Unclear(Unclear::Timeout) => {
+                (Code::ToolTimeout, "The tool did not answer in time.", Sent::Maybe)
+            }
+            Outcome::Unclear(Unclear::Disconnect) | Outcome::Answered(_) => (
+                Code::ToolDisconnected,
+                "The tool closed the connection before its answer was complete.",
+                Sent::Maybe,
+            ),
+        };
+        let detail = format!("{detail} The request has no effects; repeat it at any time.");
+        let problem = Problem::new(code, detail, sent, Repeat::Safe);
+        self.told(Word::Refused, n, Shown::Problem(problem))
+    }
+
+    fn told(&self, word: Word, n: u8, shown: Shown) -> Told {
+        Told {
+            call: Some((self.request.call_id.clone(), self.request.source)),
+            word,
+            attempts: u32::from(n),
+            shown,
+            same_id_only: false,
+            recorded: false,
+        }
+    }
+
+    fn line(&self, told: &Told) {
+        let clean = told.word == Word::Answered && self.lines.len() == 1;
+        CallLine {
+            call_id: Some(&self.request.call_id),
+            source: Some(self.request.source),
+            route: &self.request.route.conf.name,
+            client: Some(&self.request.client),
+            outcome: told.word,
+            status: told.shown.status(),
+            code: told.shown.code(),
+            attempts: &self.lines,
+            total: self.core.clock.mono().since(self.request.received),
+            recorded: None,
+            trace_id: reading::trace_id(&self.fields),
+            clean,
+        }
+        .emit();
+    }
+}

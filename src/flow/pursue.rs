@@ -1,0 +1,101 @@
+//! Facts that are written while nobody waits, until they are written.
+//!
+//! The caller already has the tool's answer; should its record fail, it is repeated with growing
+//! gaps until it is taken, so that the ledger converges on the truth while the process lives.
+//! After a crash in between, the receipt tells.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Flow;
+use super::call::Call;
+use crate::call::id::CallId;
+use crate::ledger::{Contradiction, Entry, Fact, FactWritten, LedgerError, Verdict};
+use crate::telemetry::labels::Difference;
+use crate::telemetry::metrics::RouteMetrics;
+use crate::upstream::Answer;
+
+/// Gap before the first repeat of a record that was not written; doubled up to [`REPEAT_MAX`].
+const REPEAT_FIRST: Duration = Duration::from_millis(100);
+/// The longest gap between two repeats of a record.
+const REPEAT_MAX: Duration = Duration::from_secs(10);
+
+impl Flow {
+    /// Writes a fact in the background, for as long as it takes.
+    pub(super) fn pursue(self: &Arc<Self>, fact: Fact, call: &Call) {
+        let written = self.ledger.fact(fact.clone());
+        let flow = Arc::clone(self);
+        let (call_id, metrics) = (call.call_id.clone(), Arc::clone(&call.route.metrics));
+        self.background(async move {
+            let mut written = written.await;
+            let mut gap = REPEAT_FIRST;
+            loop {
+                match written {
+                    Ok(written) => return differs(&call_id, &metrics, written),
+                    Err(LedgerError::Closed) => return lost(&call_id),
+                    Err(e) => tracing::warn!(
+                        call_id = %call_id,
+                        error = %e,
+                        "the end of the call is not recorded yet; it is written again"
+                    ),
+                }
+                crate::clock::sleep(gap).await;
+                gap = (gap * 2).min(REPEAT_MAX);
+                written = flow.ledger.fact(fact.clone()).await;
+            }
+        });
+    }
+
+    /// A receipt carries a result that disagrees with its own state: a difference.
+    pub(super) fn disagrees(&self, call: &Call, verdict: Verdict, result: &Answer) {
+        call.route.metrics.differences.inc(Difference::Result);
+        let told = format!(
+            "the receipt says {} and carries status {}",
+            verdict.state().as_str(),
+            result.status.as_u16()
+        );
+        tracing::warn!(call_id = %call.call_id, %told, "difference");
+        let entry = Entry::Differs {
+            at: self.clock.wall(),
+            kind: Contradiction::Result,
+            told: Arc::from(told),
+        };
+        self.ledger.note(call.claim.row, call.claim.life, vec![entry]);
+    }
+}
+
+/// Counts and tells a fact that contradicts what the call already ended with.
+pub(super) fn differs(call_id: &CallId, metrics: &RouteMetrics, written: FactWritten) {
+    match written {
+        FactWritten::Applied | FactWritten::Repeated => {}
+        FactWritten::Difference { kind, first } => {
+            if first {
+                metrics.differences.inc(label(kind));
+            }
+            tracing::warn!(
+                call_id = %call_id,
+                kind = kind.as_str(),
+                "difference: a fact contradicts the recorded end; it was noted and not applied"
+            );
+        }
+        FactWritten::Gone => {
+            tracing::info!(call_id = %call_id, "a fact came for a call that is no longer kept");
+        }
+    }
+}
+
+const fn label(kind: Contradiction) -> Difference {
+    match kind {
+        Contradiction::Answer => Difference::Answer,
+        Contradiction::Receipt => Difference::Receipt,
+        Contradiction::Result => Difference::Result,
+        Contradiction::Reversal => Difference::Reversal,
+    }
+}
+
+fn lost(call_id: &CallId) {
+    tracing::warn!(
+        call_id = %call_id,
+        "the gateway ended before the end of the call was recorded; the next start asks the receipt"
+    );
+}

@@ -1,0 +1,153 @@
+//! One round of the compensation queue over one dead letter.
+//!
+//! The same driver as in line, with the recovery machine; a heartbeat keeps the lease while it
+//! runs. A row is asked about and resent by its own snapshot of the policy, at the tool it was
+//! first sent to; where that tool is no longer configured it can only go to a human.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use http::uri::PathAndQuery;
+use tokio_util::sync::CancellationToken;
+
+use super::Flow;
+use super::call::{Call, Decider, Place, Sendable};
+use super::drive::Drive;
+use super::routes::Route;
+use crate::call::policy::Policy;
+use crate::call::receipt::State;
+use crate::call::recovery::{Recovery, Sending};
+use crate::call::step::Reason;
+use crate::config::snapshot;
+use crate::ledger::{Claim, Due, Intention, Written};
+use crate::telemetry::labels::Round;
+use crate::upstream::Core;
+
+/// A heartbeat goes out this many times per lease, so that one lost beat costs nothing.
+const BEATS_PER_LEASE: u32 = 3;
+
+impl Flow {
+    /// Makes one round over a claimed dead letter and says what it brought.
+    pub async fn round(self: &Arc<Self>, core: &Core, due: Due) -> Round {
+        let Some(route) = self.routes.named(&due.call.route).cloned() else {
+            return self.without_route(due).await;
+        };
+        let metrics = Arc::clone(&route.metrics);
+        let brought = match self.recovery(core, route, due) {
+            Ok((call, machine, lease)) => {
+                let claim = call.claim;
+                let drive =
+                    Drive::new(self, core, call, machine, CancellationToken::new());
+                tokio::select! {
+                    brought = drive.round() => brought,
+                    () = self.beat(claim, lease) => Round::LeaseLost,
+                }
+            }
+            Err(due) => self.without_route(*due).await,
+        };
+        metrics.rounds.inc(brought);
+        brought
+    }
+
+    /// Extends the lease until it is lost.
+    async fn beat(&self, claim: Claim, lease: std::time::Duration) {
+        loop {
+            crate::clock::sleep(lease / BEATS_PER_LEASE).await;
+            let until = self.clock.wall().after(lease);
+            match self.ledger.extend(claim, until).await {
+                Ok(Written::Applied) => {}
+                Ok(Written::Stale) => return,
+                // The next beat comes before the lease runs out.
+                Err(e) => tracing::warn!(error = %e, "a lease was not extended"),
+            }
+        }
+    }
+
+    fn recovery(
+        &self,
+        core: &Core,
+        route: Arc<Route>,
+        due: Due,
+    ) -> Result<(Call, Decider, std::time::Duration), Box<Due>> {
+        let Ok(target) = PathAndQuery::try_from(&*due.request.target) else {
+            return Err(Box::new(due));
+        };
+        let policy = self.policy_of(&route, &due);
+        let round = due.call.dead_letter.as_ref().map_or(0, |letter| letter.round) + 1;
+        let known = (
+            u8::try_from(due.call.sends).unwrap_or(u8::MAX),
+            due.call.state != State::Received,
+        );
+        let lease = policy.compensation.lease;
+        let call = recovered(route, due, target, round);
+        let machine = Recovery::new(policy, core.clock.mono(), round, known, call.sending());
+        Ok((call, Decider::Round(machine), lease))
+    }
+
+    /// The policy the row lives by; the route's present one when the snapshot cannot be read.
+    fn policy_of(&self, route: &Route, due: &Due) -> Arc<Policy> {
+        match snapshot::decode(&due.policy) {
+            Ok(policy) => Arc::new(policy),
+            Err(e) => {
+                tracing::warn!(
+                    call_id = %due.call.call_id,
+                    error = %e,
+                    "the row's policy cannot be read; the route's present one is used"
+                );
+                Arc::clone(&route.conf.policy)
+            }
+        }
+    }
+
+    /// Nobody is configured who could be asked: a human decides.
+    async fn without_route(&self, due: Due) -> Round {
+        let manual = Intention::Manual {
+            reason: Reason::RouteChanged.as_str().into(),
+            round: due.call.dead_letter.as_ref().map_or(0, |letter| letter.round),
+            last_error: Arc::from("the route of this call is no longer configured"),
+        };
+        match self.ledger.append(due.claim, self.clock.wall(), manual).await {
+            Ok(Written::Applied) => Round::Manual,
+            Ok(Written::Stale) => Round::LeaseLost,
+            Err(e) => {
+                tracing::error!(call_id = %due.call.call_id, error = %e, "a round was not recorded");
+                Round::LeaseLost
+            }
+        }
+    }
+}
+
+fn recovered(route: Arc<Route>, due: Due, target: PathAndQuery, round: u32) -> Call {
+    let key = due.call.idempotency_key.as_ref();
+    Call {
+        first_sent: due.call.first_sent.unwrap_or(due.call.received_at),
+        same_address: route.is_at(&due.call.upstream),
+        place: Place::Round(round),
+        client: due.call.client,
+        call_id: due.call.call_id,
+        source: due.call.source,
+        claim: due.claim,
+        request: Sendable {
+            method: due.request.method,
+            target,
+            headers: due.request.headers,
+            idempotency_key: key.and_then(|key| HeaderValue::from_str(key).ok()),
+            body: due.request.body,
+            credential: due.request.credential,
+        },
+        route,
+    }
+}
+
+impl Call {
+    /// Whether a round may send this call at all.
+    fn sending(&self) -> Sending {
+        if !self.same_address {
+            Sending::RouteChanged
+        } else if self.request.credential && !self.supplies_credential() {
+            Sending::NoCredential
+        } else {
+            Sending::Allowed
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The end of a call in line: its record, and what the caller is told.
+//!
+//! A failure is told only after it is durable, else a crash could let a round send what the caller
+//! believes dead. A success may be told while its record is on its way, as long as the tool can be
+//! asked about it; the record is then pursued in the background until it is written.
+
+use std::sync::Arc;
+
+use http_body_util::BodyExt;
+
+use super::call::{Place, Said};
+use super::drive::Drive;
+use super::parting::{self, Unresolved};
+use super::record;
+use super::told::{Problem, Shown, Told, Whole, Word};
+use super::dedup;
+use super::pursue::differs;
+use crate::call::code::{Code, Repeat, Sent};
+use crate::call::outcome::{Outcome, Reading};
+use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
+use crate::ledger::{Fact, News, SettledBy, Verdict};
+use crate::telemetry::labels::{AvoidedBy, Round};
+use crate::upstream::Answer;
+
+impl Drive {
+    /// Records the call's end and puts it into words.
+    ///
+    /// # Errors
+    /// The machine's next step, when the record that has to come first was not written.
+    pub(super) async fn settle(&mut self, ending: Ending) -> Result<Told, Step> {
+        if let Ending::Refused(code) = ending {
+            return Ok(self.refused(code));
+        }
+        let fact = self.fact(ending);
+        let asks = self.call.route.receipts.is_some();
+        match Step::Answer(ending).entry(asks) {
+            Durable::Nothing => self.flow.pursue(fact, &self.call),
+            Durable::Intention | Durable::Fact => self.write(fact).await?,
+        }
+        if matches!(ending, Ending::Success(_)) && self.call.place == Place::Line {
+            self.probe();
+        }
+        Ok(self.tell(ending))
+    }
+
+    async fn write(&mut self, fact: Fact) -> Result<(), Step> {
+        match self.flow.ledger.fact(fact).await {
+            Ok(written) => {
+                differs(&self.call.call_id, &self.call.route.metrics, written);
+                Ok(())
+            }
+            Err(e) => {
+                tracing::error!(
+                    call_id = %self.call.call_id,
+                    error = %e,
+                    "the end of the call was not recorded, so it is not told"
+                );
+                Err(self.on(Event::LedgerFailed))
+            }
+        }
+    }
+
+    /// The end of the call as the ledger takes it.
+    fn fact(&mut self, ending: Ending) -> Fact {
+        let news = match ending {
+            Ending::Success(n) => self.answer_news(n, true),
+            Ending::Failure(n) => self.answer_news(n, false),
+            Ending::Unbinding(n) => {
+                let reply = self.reply_of(n);
+                News::Unbinding { n: u32::from(n), reply }
+            }
+            Ending::ReceiptSuccess => self.receipt_news(Verdict::Success, None),
+            Ending::ReceiptFailed { kept } => self.receipt_news(Verdict::Failed, kept),
+            // Refusals bind nothing and never come here; the row is released.
+            Ending::Refused(_) => self.receipt_news(Verdict::Failed, None),
+        };
+        Fact {
+            row: self.call.claim.row,
+            life: self.call.claim.life,
+            now: self.wall(),
+            entries: std::mem::take(&mut self.history),
+            news,
+        }
+    }
+
+    fn answer_news(&self, n: u8, success: bool) -> News {
+        News::Answer { n: u32::from(n), reply: self.reply_of(n), success }
+    }
+
+    fn reply_of(&self, n: u8) -> crate::ledger::Reply {
+        match (self.replies.get(n), &self.stream) {
+            (Some(said), _) => self.call.reply(said),
+            (None, Some(stream)) => record::unread(stream.status, &stream.headers),
+            // The machine names only attempts whose answer was kept.
+            (None, None) => record::unread(http::StatusCode::BAD_GATEWAY, &http::HeaderMap::new()),
+        }
+    }
+
+    fn receipt_news(&self, verdict: Verdict, kept: Option<u8>) -> News {
+        let carried = self.receipt.result.as_ref().filter(|result| fits(verdict, result));
+        let reply = match (carried, verdict) {
+            (Some(result), _) => Some(self.call.reply_of(result)),
+            (None, Verdict::Failed) => {
+                kept.and_then(|n| self.replies.get(n)).map(|said| self.call.reply(said))
+            }
+            (None, Verdict::Success) => None,
+        };
+        News::Receipt { verdict, reply, document: self.receipt.document.clone() }
+    }
+
+    fn tell(&mut self, ending: Ending) -> Told {
+        let sends = self.decider.tally().sends();
+        match ending {
+            Ending::Success(n) | Ending::Failure(n) | Ending::Unbinding(n) => {
+                let shown = self.shown_of(n);
+                self.call.told(Word::Answered, sends, shown)
+            }
+            Ending::ReceiptSuccess => {
+                self.call.route.metrics.avoided.inc(AvoidedBy::Receipt);
+                self.by_receipt(Verdict::Success, None)
+            }
+            Ending::ReceiptFailed { kept } => self.by_receipt(Verdict::Failed, kept),
+            Ending::Refused(code) => self.refused(code),
+        }
+    }
+
+    fn shown_of(&mut self, n: u8) -> Shown {
+        match (self.replies.take(n), self.stream.take()) {
+            (Some(Said::Answer(answer)), _) => Shown::Whole(whole(answer)),
+            (Some(Said::Kept(reply)), _) => dedup::kept(&reply),
+            (None, Some(stream)) => Shown::Stream {
+                status: stream.status,
+                headers: stream.headers,
+                body: stream.body.map_err(Into::into).boxed_unsync(),
+            },
+            (None, None) => Shown::Problem(parting::internal()),
+        }
+    }
+
+    fn by_receipt(&mut self, verdict: Verdict, kept: Option<u8>) -> Told {
+        let sends = self.decider.tally().sends();
+        let carried = self.receipt.result.take();
+        if let Some(result) = &carried
+            && !fits(verdict, result)
+        {
+            self.flow.disagrees(&self.call, verdict, result);
+        }
+        let shown = match carried.filter(|result| fits(verdict, result)) {
+            Some(result) => Shown::Whole(whole(result)),
+            None => match (verdict, kept.and_then(|n| self.replies.take(n))) {
+                (Verdict::Failed, Some(Said::Answer(answer))) => Shown::Whole(whole(answer)),
+                (Verdict::Failed, Some(Said::Kept(reply))) => dedup::kept(&reply),
+                (Verdict::Failed, None) => Shown::Problem(dedup::failed(SettledBy::Receipt)),
+                (Verdict::Success, _) => {
+                    let document = self.receipt.document.take().unwrap_or_default();
+                    Shown::Whole(dedup::document(document))
+                }
+            },
+        };
+        self.call.told(Word::Receipt, sends, shown)
+    }
+
+    fn refused(&self, code: Code) -> Told {
+        let detail = "Nothing was sent. Repeat the call under the same id.";
+        let problem = Problem::new(code, detail, Sent::Unknown, Repeat::SameCallIdOnly);
+        let mut told = self.call.problem(Word::Refused, 0, problem);
+        told.recorded = false;
+        told
+    }
+
+    /// Puts the call into the queue, or in front of a human; one durable step.
+    pub(super) async fn park(&mut self, parking: Parking) -> Told {
+        let now = self.wall();
+        let unresolved = Unresolved {
+            parking,
+            reached: self.decider.tally().is_unclear(),
+            sends: self.decider.tally().sends(),
+            kept: parking.kept.and_then(|n| self.replies.take(n)).and_then(Said::answer),
+            last_error: self.last_error(parking),
+        };
+        let intention = match self.call.place {
+            Place::Line => unresolved.park(&self.call, now),
+            Place::Round(round) => unresolved.next_round(round, now),
+        };
+        self.note();
+        let written = self.flow.ledger.append(self.call.claim, now, intention).await;
+        if let Err(e) = &written {
+            // The row still says "in line, owned by this process"; a restart makes it a dead
+            // letter, and the late tail goes on hearing facts.
+            tracing::error!(
+                call_id = %self.call.call_id,
+                error = %e,
+                "the call was not parked; it becomes a dead letter at the next start"
+            );
+        } else {
+            unresolved.count(&self.call);
+        }
+        unresolved.told(&self.call)
+    }
+
+    fn last_error(&self, parking: Parking) -> Arc<str> {
+        let Some(line) = self.lines.last() else { return Arc::from(parking.reason.as_str()) };
+        let what = match line.outcome {
+            Outcome::Answered(reading) => format!("HTTP {}", reading.status().as_u16()),
+            Outcome::NotSent(_) | Outcome::Unclear(_) => line.outcome.as_str().to_owned(),
+        };
+        let receipt = line.receipt.map_or("not asked", |answer| answer.as_str());
+        Arc::from(format!("{what}; receipt {receipt}"))
+    }
+
+    /// Drives a round to its end and says what it brought.
+    pub(super) async fn round(mut self) -> Round {
+        let mut step = self.on(Event::Begun);
+        loop {
+            step = match step {
+                Step::Answer(ending) => {
+                    let brought = match ending {
+                        Ending::Success(_) | Ending::ReceiptSuccess => Round::Settled,
+                        Ending::Failure(_)
+                        | Ending::Unbinding(_)
+                        | Ending::ReceiptFailed { .. }
+                        | Ending::Refused(_) => Round::Failed,
+                    };
+                    match self.settle(ending).await {
+                        Ok(told) => {
+                            drop(self.leave(told));
+                            return brought;
+                        }
+                        Err(step) => step,
+                    }
+                }
+                Step::Park(parking) => {
+                    let brought = match parking.state {
+                        Parked::Queued(_) | Parked::Unsent(_) => Round::Again,
+                        Parked::Manual | Parked::NeverSent => Round::Manual,
+                    };
+                    let told = self.park(parking).await;
+                    drop(self.leave(told));
+                    return brought;
+                }
+                other => self.perform(other).await,
+            };
+        }
+    }
+
+    /// A streamed answer's head goes to the caller now; its end is recorded in the background.
+    pub(super) fn pass_head(mut self, n: u8) -> Told {
+        let sends = self.decider.tally().sends();
+        let Some(stream) = self.stream.take() else {
+            return self.call.problem(Word::Refused, sends, parting::internal());
+        };
+        let (status, headers) = (stream.status, stream.headers.clone());
+        let (body, passed) = super::passing::split(*stream);
+        let shown = Shown::Stream { status, headers: headers.clone(), body };
+        let told = self.call.told(Word::Answered, sends, shown);
+        let (core, tasks) = (self.core.clone(), self.flow.tasks.clone());
+        drop(core.spawn(tasks.track_future(async move {
+            let report = passed.await;
+            let reading = Reading::by_status(status);
+            let outcome = match report.broken {
+                None => Outcome::Answered(reading),
+                Some(why) => Outcome::Unclear(why),
+            };
+            let kept = record::passed(status, &headers, &report);
+            self.replies.put(n, Said::Kept(kept));
+            let step = self.on(Event::Attempted { outcome, retry_after: None, open: false });
+            drop(self.run_from(step).await);
+        })));
+        told
+    }
+
+    /// What a late answer means for a call whose caller was already told.
+    pub(super) async fn heard_late(&mut self, event: Event, step: Step) {
+        let ending = match (step, event) {
+            (Step::Answer(ending), _) => ending,
+            // The call has ended; a success that contradicts it is a difference, and the ledger
+            // finds out. A refusal of one attempt says nothing about another's success.
+            (_, Event::LateAnswer { n, reading: Reading::Success(_) }) => Ending::Success(n),
+            (_, Event::LateAnswer { n, reading: Reading::Failure(_) })
+                if self.decider.tally().sends() == 1 =>
+            {
+                Ending::Failure(n)
+            }
+            (_, _) => return,
+        };
+        let fact = self.fact(ending);
+        self.flow.pursue(fact, &self.call);
+    }
+}
+
+impl Said {
+    /// The answer itself, when its body was not streamed away.
+    fn answer(self) -> Option<Answer> {
+        match self {
+            Self::Answer(answer) => Some(answer),
+            Self::Kept(_) => None,
+        }
+    }
+}
+
+/// Whether a carried result agrees with the receipt's state.
+fn fits(verdict: Verdict, result: &Answer) -> bool {
+    let status = result.status.as_u16();
+    match verdict {
+        Verdict::Success => (200..=399).contains(&status),
+        Verdict::Failed => (400..=599).contains(&status),
+    }
+}
+
+fn whole(answer: Answer) -> Whole {
+    Whole { status: answer.status, headers: answer.headers, body: answer.body }
+}

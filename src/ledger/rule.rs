@@ -1,0 +1,132 @@
+//! The judgements every ledger makes the same way: is an id free, is a claim current, does a fact
+//! apply. Pure, so that they stand once and not once per store.
+
+use super::record::Claim;
+use super::step::{Contradiction, Intention, News, Verdict};
+use super::view::DeadState;
+use crate::call::receipt::State;
+use crate::call::time::Wall;
+
+/// What a judgement looks at: the part of a call's row that decides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) life: u32,
+    pub(super) fence: i64,
+    pub(super) state: State,
+    /// Whether a repeat of the id meets this call.
+    pub(super) binds: bool,
+    /// End of the window of a settled call.
+    pub(super) remembered_until: Wall,
+    pub(super) sends: u32,
+    /// The dead letter of this life.
+    pub(super) dead: Option<DeadState>,
+}
+
+/// What becomes of a fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weight {
+    Applies,
+    Repeats,
+    Contradicts(Contradiction),
+    Gone,
+}
+
+impl Held {
+    /// A terminal state and the end of a call are the same thing in the ledger.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.state.is_terminal()
+    }
+
+    /// Whether the id may be claimed anew: released, or settled and past its window. An unresolved
+    /// call is never free.
+    pub(super) fn is_free(&self, now: Wall) -> bool {
+        self.is_settled() && (!self.binds || now >= self.remembered_until)
+    }
+
+    /// Whether `claim` is the current one of a call that is still open.
+    pub(super) fn honours(&self, claim: Claim) -> bool {
+        self.life == claim.life && self.fence == claim.fence && !self.is_settled()
+    }
+
+    /// Whether an intention fits the state, its claim being current.
+    pub(super) fn allows(&self, intention: &Intention) -> bool {
+        match intention {
+            Intention::Send { n, .. } => self.is_worked_on() && *n == self.sends + 1,
+            Intention::Park(_) => self.dead.is_none(),
+            Intention::NextRound { .. } | Intention::Manual { .. } | Intention::ReleaseLease => {
+                self.dead == Some(DeadState::Running)
+            }
+        }
+    }
+
+    /// In line, or in a round: somebody holds a lease that can be extended.
+    pub(super) fn is_worked_on(&self) -> bool {
+        matches!(self.dead, None | Some(DeadState::Running))
+    }
+
+    /// Weighs a fact about `life` against what is held.
+    pub(super) fn weigh(&self, life: u32, news: &News) -> Weight {
+        if self.life != life {
+            return Weight::Gone;
+        }
+        if matches!(self.dead, Some(DeadState::Reversing | DeadState::Reversed)) {
+            return Weight::Contradicts(Contradiction::Reversal);
+        }
+        if !self.is_settled() {
+            return Weight::Applies;
+        }
+        if self.state == news.verdict().state() {
+            return Weight::Repeats;
+        }
+        Weight::Contradicts(match news {
+            News::Answer { .. } | News::Unbinding { .. } => Contradiction::Answer,
+            News::Receipt { .. } => Contradiction::Receipt,
+        })
+    }
+}
+
+/// What a fact does to the bindings of its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bindings {
+    /// The call id stays bound.
+    pub(super) id: bool,
+    /// The idempotency key stays bound: a definite refusal releases it.
+    pub(super) key: bool,
+}
+
+impl News {
+    /// How the call ends by it. An answer that binds nothing ends it by its status: 3xx is no
+    /// refusal.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        match self {
+            Self::Answer { success: true, .. } => Verdict::Success,
+            Self::Answer { success: false, .. } => Verdict::Failed,
+            Self::Unbinding { reply, .. } if reply.status.as_u16() < 400 => Verdict::Success,
+            Self::Unbinding { .. } => Verdict::Failed,
+            Self::Receipt { verdict, .. } => *verdict,
+        }
+    }
+
+    /// What stays bound.
+    pub(super) fn bindings(&self) -> Bindings {
+        match self {
+            Self::Unbinding { .. } => Bindings { id: false, key: false },
+            Self::Answer { .. } | Self::Receipt { .. } => {
+                Bindings { id: true, key: self.verdict() == Verdict::Success }
+            }
+        }
+    }
+
+    /// What was said, for the record of a difference.
+    pub(super) fn told(&self) -> String {
+        match self {
+            Self::Answer { n, reply, .. } | Self::Unbinding { n, reply } => {
+                format!("attempt {n} answered {}", reply.status.as_u16())
+            }
+            Self::Receipt { verdict, .. } => {
+                format!("the receipt said {}", verdict.state().as_str())
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The embedded ledger: one SQLite file, one writer thread, group commit.
+//!
+//! SQLite because an operator can open the file with any shell, its unique indexes are the last
+//! line of defence for the promise, and its crash safety is older than most databases. One writer
+//! thread because SQLite has one writer anyway, and because everything that waits for it can then
+//! share one `fdatasync`. Reads have two threads of their own, so that a person leafing through
+//! dead letters never stands in front of a call.
+//!
+//! Deliberately absent: a connection pool, a statement outside a transaction, and reading what a
+//! step depends on anywhere but inside that step.
+
+mod append;
+mod begin;
+mod checkpoint;
+mod db;
+mod fact;
+mod history;
+mod list;
+mod open;
+mod queue;
+mod read;
+mod reply;
+mod shared;
+mod sweep;
+mod words;
+mod writer;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+pub use open::Sync;
+pub use shared::Observer;
+
+use begin::Claiming;
+use db::Db;
+use queue::Place;
+use shared::Shared;
+
+use super::step::{Entry, Fact, FactWritten, Intention, Written};
+use super::view::{
+    CallView, Cursor, Due, Filter, Health, OwnerTest, Page, Proof, ProofNote, Purged, Recovered,
+    Tally,
+};
+use super::{Begun, Claim, Ledger, LedgerError, NewCall, Owner, Pending, RowId};
+use crate::call::id::{CallId, ClientName};
+use crate::call::time::Wall;
+
+/// Reads that may wait; two threads do thousands a second.
+const READS_MAX: usize = 1_024;
+
+/// Where and how a ledger file is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The file; created when it is not there. Its folder must be.
+    pub path: PathBuf,
+    /// When a commit is on the disk (`ledger.sync`).
+    pub sync: Sync,
+    /// Records that may wait (`ledger.queue`).
+    pub queue: usize,
+    /// How long ended dead letters and their history stay (`ledger.retention`).
+    pub retention: Duration,
+    /// The time of the start; remembered as `knows_since` when the file is new.
+    pub now: Wall,
+}
+
+/// A ledger in an SQLite file that only this process works on. Dropping it writes what waits.
+pub struct SqliteLedger {
+    shared: Arc<Shared>,
+    knows_since: Wall,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Options {
+    /// The defaults of the configuration for this file.
+    #[must_use]
+    pub fn new(path: &Path, now: Wall) -> Self {
+        Self {
+            path: path.to_owned(),
+            sync: Sync::Full,
+            queue: 4_096,
+            retention: Duration::from_secs(30 * 86_400),
+            now,
+        }
+    }
+}
+
+impl SqliteLedger {
+    /// Locks and opens the file, brings its schema up to date and starts the threads.
+    ///
+    /// # Errors
+    /// Says what is wrong with the file and what to do: locked, read-only, not a ledger, newer than
+    /// this program, in a folder that does not exist, on a full disk. The file was not changed then.
+    pub fn open(options: &Options, observer: Arc<dyn Observer>) -> Result<Self, LedgerError> {
+        let path = &options.path;
+        let lock = open::lock(path)?;
+        let conn = open::writer(path, options.sync, options.now)?;
+        let told =
+            |error: rusqlite::Error| LedgerError::Open { path: path.clone(), source: error.into() };
+        let knows_since = conn
+            .query_row("SELECT value FROM meta WHERE name = 'knows_since'", [], |row| row.get(0))
+            .map_err(told)?;
+        let db = Db::new(conn, options.retention).map_err(told)?;
+        let shared = Arc::new(Shared::new(options.queue, READS_MAX, observer));
+        let mut ledger = Self { shared, knows_since: Wall(knows_since), threads: Vec::new() };
+        let checkpointing = open::checkpointer(path)?;
+        // Two: one may be busy with a long list while the other answers receipts.
+        let readers = [open::reader(path)?, open::reader(path)?];
+        // The writer first: the others end when it does.
+        ledger.spawn("ledger-writer", path, move |shared| writer::run(db, shared, lock))?;
+        for conn in readers {
+            ledger.spawn("ledger-reader", path, move |shared| serve_reads(&conn, shared))?;
+        }
+        ledger.spawn("ledger-checkpoint", path, move |shared| {
+            checkpoint::run(&checkpointing, shared);
+        })?;
+        Ok(ledger)
+    }
+
+    /// Groups committed since the start; for tests of the grouping.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.shared.commits()
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        path: &Path,
+        body: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) -> Result<(), LedgerError> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || body(&shared))
+            .map_err(|error| LedgerError::Open { path: path.to_owned(), source: error.into() })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Hands a verb to the writer.
+    fn write<T, F>(&self, place: Place, verb: F) -> Pending<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Db) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let (work, pending) = writer::work(verb);
+        match self.shared.write(work, place) {
+            Ok(()) => pending,
+            Err(error) => Pending::ready(Err(error)),
+        }
+    }
+
+    /// Hands a question to the readers.
+    fn read<T, F>(&self, question: F) -> Pending<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let (reply, pending) = Pending::later();
+        let read = Box::new(move |conn: &Connection| {
+            let answer = question(conn);
+            // Whoever stopped waiting does not need the answer.
+            let _ = reply.send(answer.map_err(|error| LedgerError::Read { source: error.into() }));
+        });
+        match self.shared.reads.push(read, Place::Ordinary) {
+            Ok(()) => pending,
+            Err(error) => Pending::ready(Err(error)),
+        }
+    }
+}
+
+/// A reader's thread: until the writer has ended and the questions are answered.
+fn serve_reads(conn: &Connection, shared: &Arc<Shared>) {
+    let mut one = Vec::with_capacity(1);
+    while shared.reads.take(&mut one, 1) {
+        for read in one.drain(..) {
+            // A panic drops the question's reply, which its waiter reads as an error.
+            let _ = catch_unwind(AssertUnwindSafe(|| read(conn)));
+        }
+    }
+}
+
+impl Ledger for SqliteLedger {
+    fn begin(&self, call: NewCall) -> Pending<Begun> {
+        let claiming = Claiming::new(call);
+        self.write(Place::Ordinary, move |db| begin::begin(db, &claiming))
+    }
+
+    fn append(&self, claim: Claim, now: Wall, intention: Intention) -> Pending<Written> {
+        self.write(Place::Reserved, move |db| append::append(db, claim, now, &intention))
+    }
+
+    fn fact(&self, fact: Fact) -> Pending<FactWritten> {
+        self.write(Place::Reserved, move |db| fact::fact(db, &fact))
+    }
+
+    fn note(&self, row: RowId, life: u32, entries: Vec<Entry>) {
+        let count = entries.len();
+        let work = writer::unattended(move |db| {
+            entries.iter().try_for_each(|entry| history::write(db, row, life, entry))
+        });
+        if self.shared.write(work, Place::Ordinary).is_err() {
+            self.shared.lost(count);
+        }
+    }
+
+    fn claim_due(
+        &self,
+        owner: Owner,
+        now: Wall,
+        lease_until: Wall,
+        limit: usize,
+    ) -> Pending<Vec<Due>> {
+        self.write(Place::Reserved, move |db| sweep::claim_due(db, &owner, now, lease_until, limit))
+    }
+
+    fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {
+        self.write(Place::Reserved, move |db| append::extend(db, claim, lease_until))
+    }
+
+    fn recover(&self, owner: Owner, now: Wall, dead: OwnerTest) -> Pending<Recovered> {
+        self.write(Place::Reserved, move |db| sweep::recover(db, &owner, now, dead))
+    }
+
+    fn view(&self, client: Option<ClientName>, call_id: CallId) -> Pending<Vec<CallView>> {
+        self.read(move |conn| read::calls(conn, client.as_ref(), &call_id))
+    }
+
+    fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page> {
+        self.read(move |conn| list::dead_letters(conn, &filter, from, limit))
+    }
+
+    fn tally(&self) -> Pending<Vec<Tally>> {
+        self.read(read::tally)
+    }
+
+    fn remember_proof(&self, endpoint: Arc<str>, proof: Proof, now: Wall) -> Pending<()> {
+        self.write(Place::Reserved, move |db| sweep::remember_proof(db, &endpoint, proof, now))
+    }
+
+    fn proofs(&self) -> Pending<Vec<ProofNote>> {
+        self.read(read::proofs)
+    }
+
+    fn purge(&self, now: Wall, batch: usize) -> Pending<Purged> {
+        self.write(Place::Ordinary, move |db| sweep::purge(db, now, batch))
+    }
+
+    fn knows_since(&self) -> Wall {
+        self.knows_since
+    }
+
+    fn health(&self) -> Health {
+        self.shared.health()
+    }
+
+    fn close(&self) -> Pending<()> {
+        self.shared.close()
+    }
+}
+
+impl Drop for SqliteLedger {
+    fn drop(&mut self) {
+        let _closing = self.shared.close();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has told its waiters; there is nothing left to do for it.
+            let _ = thread.join();
+        }
+    }
+}

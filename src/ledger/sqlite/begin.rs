@@ -1,0 +1,273 @@
+//! The claim of a call id and key.
+//!
+//! A new id is one insert and nothing else: the statement itself looks whether the id is new, and
+//! the unique indexes refuse a bound key. Only when it writes nothing is the longer way taken,
+//! inside the same transaction: who has the id, who has the key, may they be claimed anew.
+
+use rusqlite::{OptionalExtension, Row, params};
+
+use super::db::Db;
+use super::{read, words};
+use crate::call::id::Fingerprint;
+use crate::call::receipt::State;
+use crate::call::time::Wall;
+use crate::ledger::record::headers_to_text;
+use crate::ledger::rule::Held;
+use crate::ledger::{Begun, Claim, DeadState, Known, NewCall, RowId};
+
+/// A new call with its header fields as they are stored; made in the caller's thread, since the
+/// writer's time is everybody's.
+pub(super) struct Claiming {
+    new: NewCall,
+    headers: Vec<u8>,
+}
+
+impl Claiming {
+    pub(super) fn new(new: NewCall) -> Self {
+        Self { headers: headers_to_text(&new.request.headers), new }
+    }
+}
+
+/// A row that stands in the way, as far as it decides.
+struct Standing {
+    row: RowId,
+    held: Held,
+    client: String,
+    upstream: String,
+    same: bool,
+}
+
+/// Claims id and key, or says who has them.
+pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun> {
+    let policy = db.policy(&claiming.new.policy)?;
+    let row = db.next_row();
+    let fresh = Claim { row, life: 1, fence: 1 };
+    if insert(db, claiming, policy, row, Guard::UnknownId)? {
+        return Ok(Begun::Claimed(fresh));
+    }
+    let new = &claiming.new;
+    let standing = by_id(db, new)?;
+    let (mine, others): (Vec<_>, Vec<_>) =
+        standing.into_iter().partition(|found| found.client == new.client.as_str());
+    let mine = mine.into_iter().next();
+    if let Some(mine) = &mine
+        && !mine.held.is_free(new.now)
+    {
+        return Ok(Begun::Known(known(db, mine, new.now)?));
+    }
+    let shared = |other: &Standing| other.upstream == *new.upstream && !other.held.is_free(new.now);
+    if new.exclusive_id && others.iter().any(shared) {
+        return Ok(Begun::Foreign);
+    }
+    if let Some(holder) = by_key(db, new)? {
+        if !holder.held.is_free(new.now) {
+            return Ok(Begun::KeyTaken(known(db, &holder, new.now)?));
+        }
+        release_key(db, holder.row)?;
+    }
+    if let Some(mine) = mine {
+        return reclaim(db, claiming, policy, &mine).map(Begun::Claimed);
+    }
+    insert(db, claiming, policy, row, Guard::None)?;
+    Ok(Begun::Claimed(fresh))
+}
+
+/// What has to hold for an insert to write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Guard {
+    /// No client uses the id, no call holds the key.
+    UnknownId,
+    /// That was looked at already; a conflict is an error.
+    None,
+}
+
+fn insert(
+    db: &Db,
+    Claiming { new, headers }: &Claiming,
+    policy: i64,
+    row: RowId,
+    guard: Guard,
+) -> rusqlite::Result<bool> {
+    macro_rules! insert {
+        ($verb:literal, $guard:literal) => {
+            concat!(
+                $verb,
+                " INTO calls (id, call_id, client, life, fence, state, binds, key_binds, parked, \
+                 promised, sends, touched_at, window_ms, owner, lease_until, received_at, \
+                 updated_at, first_sent_at, route, upstream, policy, source, fingerprint, \
+                 idempotency_key, business_key, trace, credential, method, target, \
+                 request_headers, request_body) SELECT ?1, ?2, ?3, 1, 1, ?4, 1, ?5, 0, ?6, ?7, \
+                 ?8, ?9, ?10, ?11, ?8, ?8, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
+                 ?22, ?23, ?24, ?25 ",
+                $guard
+            )
+        };
+    }
+    let sql = match guard {
+        Guard::UnknownId => {
+            insert!("INSERT OR IGNORE", "WHERE NOT EXISTS (SELECT 1 FROM calls WHERE call_id = ?2)")
+        }
+        Guard::None => insert!("INSERT", ""),
+    };
+    let written = db.conn.prepare_cached(sql)?.execute(params![
+        row.0,
+        new.call_id.as_str(),
+        new.client.as_str(),
+        first_state(new).as_str(),
+        new.idempotency_key.is_some(),
+        new.promised,
+        u32::from(new.first_send),
+        new.now.0,
+        window_ms(new),
+        new.owner.as_str(),
+        new.lease_until.0,
+        new.first_send.then_some(new.now.0),
+        &*new.route,
+        &*new.upstream,
+        policy,
+        new.source.as_str(),
+        new.fingerprint.0,
+        new.idempotency_key.as_deref(),
+        new.business_key.as_deref(),
+        new.trace.as_deref(),
+        new.request.credential,
+        new.request.method.as_str(),
+        &*new.request.target,
+        headers,
+        &*new.request.body,
+    ])?;
+    Ok(written == 1)
+}
+
+/// A new life of a row whose call is over. Its history and dead letters stay under their life.
+fn reclaim(
+    db: &Db,
+    Claiming { new, headers }: &Claiming,
+    policy: i64,
+    old: &Standing,
+) -> rusqlite::Result<Claim> {
+    let claim =
+        Claim { row: old.row, life: old.held.life + 1, fence: old.held.fence.saturating_add(1) };
+    let sql = "UPDATE calls SET life = ?2, fence = ?3, state = ?4, binds = 1, key_binds = ?5, \
+        parked = 0, promised = ?6, sends = ?7, touched_at = ?8, window_ms = ?9, purge_at = NULL, \
+        owner = ?10, lease_until = ?11, received_at = ?8, updated_at = ?8, first_sent_at = ?12, \
+        first_ended_at = NULL, first_outcome = NULL, first_took_ms = NULL, settled_at = NULL, \
+        settled_by = NULL, route = ?13, upstream = ?14, policy = ?15, source = ?16, \
+        fingerprint = ?17, idempotency_key = ?18, business_key = ?19, trace = ?20, \
+        credential = ?21, reply_status = NULL, reply_bytes = NULL, reply_sha256 = NULL, \
+        method = ?22, target = ?23, request_headers = ?24, request_body = ?25, \
+        reply_headers = NULL, reply_body = NULL, document = NULL WHERE id = ?1";
+    db.conn.prepare_cached(sql)?.execute(params![
+        claim.row.0,
+        claim.life,
+        claim.fence,
+        first_state(new).as_str(),
+        new.idempotency_key.is_some(),
+        new.promised,
+        u32::from(new.first_send),
+        new.now.0,
+        window_ms(new),
+        new.owner.as_str(),
+        new.lease_until.0,
+        new.first_send.then_some(new.now.0),
+        &*new.route,
+        &*new.upstream,
+        policy,
+        new.source.as_str(),
+        new.fingerprint.0,
+        new.idempotency_key.as_deref(),
+        new.business_key.as_deref(),
+        new.trace.as_deref(),
+        new.request.credential,
+        new.request.method.as_str(),
+        &*new.request.target,
+        headers,
+        &*new.request.body,
+    ])?;
+    Ok(claim)
+}
+
+const fn first_state(new: &NewCall) -> State {
+    if new.first_send { State::Processing } else { State::Received }
+}
+
+fn window_ms(new: &NewCall) -> i64 {
+    i64::try_from(new.window.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The call that was there before. A replay of a settled one makes its window run anew.
+fn known(db: &Db, standing: &Standing, now: Wall) -> rusqlite::Result<Box<Known>> {
+    if standing.same && standing.held.is_settled() {
+        db.conn
+            .prepare_cached("UPDATE calls SET touched_at = max(touched_at, ?2) WHERE id = ?1")?
+            .execute(params![standing.row.0, now.0])?;
+    }
+    let call = read::call(&db.conn, standing.row)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    Ok(Box::new(Known { same_request: standing.same, call }))
+}
+
+fn release_key(db: &Db, row: RowId) -> rusqlite::Result<()> {
+    db.conn.prepare_cached("UPDATE calls SET key_binds = 0 WHERE id = ?1")?.execute([row.0])?;
+    Ok(())
+}
+
+const STANDING: &str = "SELECT c.id, c.life, c.fence, c.state, c.binds, c.touched_at, \
+    c.window_ms, c.sends, d.state, c.client, c.upstream, c.fingerprint, c.idempotency_key \
+    FROM calls c LEFT JOIN dead_letter d ON c.parked AND d.call = c.id AND d.life = c.life ";
+
+fn by_id(db: &Db, new: &NewCall) -> rusqlite::Result<Vec<Standing>> {
+    let sql = format!("{STANDING} WHERE c.call_id = ?1");
+    db.conn
+        .prepare_cached(&sql)?
+        .query_map([new.call_id.as_str()], |row| {
+            let mut found = standing(row, new.fingerprint)?;
+            // A known id with another key is another request.
+            found.same &= row.get_ref(12)?.as_str_or_null()? == new.idempotency_key.as_deref();
+            Ok(found)
+        })?
+        .collect()
+}
+
+fn by_key(db: &Db, new: &NewCall) -> rusqlite::Result<Option<Standing>> {
+    let Some(key) = &new.idempotency_key else { return Ok(None) };
+    let sql = format!(
+        "{STANDING} WHERE c.client = ?1 AND c.route = ?2 AND c.idempotency_key = ?3 \
+         AND c.key_binds = 1"
+    );
+    db.conn
+        .prepare_cached(&sql)?
+        .query_row(params![new.client.as_str(), &*new.route, &**key], |row| {
+            standing(row, new.fingerprint)
+        })
+        .optional()
+}
+
+fn standing(row: &Row<'_>, fingerprint: Fingerprint) -> rusqlite::Result<Standing> {
+    Ok(Standing {
+        row: RowId(row.get(0)?),
+        held: held(row)?,
+        client: row.get(9)?,
+        upstream: row.get(10)?,
+        same: row.get::<_, [u8; 32]>(11)? == fingerprint.0,
+    })
+}
+
+/// What decides about one row.
+pub(super) fn held_of(db: &Db, row: RowId) -> rusqlite::Result<Option<Held>> {
+    let sql = format!("{STANDING} WHERE c.id = ?1");
+    db.conn.prepare_cached(&sql)?.query_row([row.0], held).optional()
+}
+
+fn held(row: &Row<'_>) -> rusqlite::Result<Held> {
+    let touched: i64 = row.get(5)?;
+    let window: i64 = row.get(6)?;
+    Ok(Held {
+        life: row.get(1)?,
+        fence: row.get(2)?,
+        state: words::word(row, 3, State::from_word)?,
+        binds: row.get(4)?,
+        remembered_until: Wall(touched.saturating_add(window)),
+        sends: row.get(7)?,
+        dead: words::optional_word(row, 8, DeadState::from_word)?,
+    })
+}

@@ -1,0 +1,76 @@
+//! The checkpointer: moves the WAL into the database from a thread of its own.
+//!
+//! SQLite's automatic checkpoint runs inside a commit and stalls everybody who waits for it (20 ms
+//! were measured). Here a second connection copies pages while the writer goes on. Under constant
+//! writing it would never catch up, and the WAL would grow for ever; so past a bound the writer
+//! itself copies the little that is left between two groups, and then starts the WAL over. When
+//! nobody writes, the file is cut to nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::shared::Shared;
+
+/// How often it looks while there are commits.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Pages (of 4 KiB) in the WAL that are worth a pass: 4 MiB.
+const PASS_PAGES: i64 = 1_024;
+
+/// Pages in the WAL, copied or not, at which the writer helps to start it over: 16 MiB.
+const RESTART_PAGES: i64 = 4_096;
+
+/// Ticks without a commit after which the WAL is emptied.
+const IDLE_TICKS: u32 = 20;
+
+/// What the WAL holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wal {
+    /// Pages in it.
+    pub(super) pages: i64,
+    /// How many of them the database has already.
+    pub(super) copied: i64,
+}
+
+/// The checkpointer's thread: until the writer has ended.
+pub(super) fn run(conn: &Connection, shared: &Arc<Shared>) {
+    let mut seen = 0;
+    let mut idle = 0;
+    while !shared.has_ended() {
+        let commits = shared.commits();
+        idle = if commits == seen { idle + 1 } else { 0 };
+        seen = commits;
+        if idle < IDLE_TICKS {
+            keep_up(conn, shared);
+            std::thread::park_timeout(TICK);
+        } else {
+            // Somebody reading keeps it from being emptied; the next idle moment will do.
+            let _ = checkpoint(conn, "TRUNCATE");
+            idle = 0;
+            shared.sleep_until_commit();
+        }
+    }
+}
+
+fn keep_up(conn: &Connection, shared: &Shared) {
+    let Ok(wal) = checkpoint(conn, "NOOP") else { return };
+    if wal.pages - wal.copied >= PASS_PAGES {
+        // An error here (a full disk) leaves the WAL as it is; commits tell when they fail.
+        let _ = passive(conn);
+    }
+    if wal.pages >= RESTART_PAGES {
+        shared.want_checkpoint();
+    }
+}
+
+/// Copies what can be copied without waiting for anybody.
+pub(super) fn passive(conn: &Connection) -> rusqlite::Result<Wal> {
+    checkpoint(conn, "PASSIVE")
+}
+
+fn checkpoint(conn: &Connection, mode: &str) -> rusqlite::Result<Wal> {
+    conn.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))?
+        .query_row([], |row| Ok(Wal { pages: row.get(1)?, copied: row.get(2)? }))
+}

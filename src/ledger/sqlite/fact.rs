@@ -1,0 +1,150 @@
+//! Facts: what the tool has said for good.
+//!
+//! The common case, a call in line that is answered, is one update whose condition is the rule
+//! itself (same life, not settled, no dead letter). Everything else is weighed first.
+
+use rusqlite::params;
+
+use super::begin::held_of;
+use super::db::Db;
+use super::reply::Columns;
+use super::{history, words};
+use crate::ledger::rule::Weight;
+use crate::ledger::{DeadState, Entry, Fact, FactWritten, News, Reply, SettledBy, Verdict};
+
+/// Applies a fact to an open call; records it as a difference where it contradicts.
+pub(super) fn fact(db: &Db, fact: &Fact) -> rusqlite::Result<FactWritten> {
+    let (first_end, others) = split(&fact.entries);
+    let written = if settle(db, fact, first_end, InLine::Only)? {
+        FactWritten::Applied
+    } else {
+        weigh(db, fact, first_end)?
+    };
+    if written != FactWritten::Gone {
+        for entry in others {
+            history::write(db, fact.row, fact.life, entry)?;
+        }
+        if let (false, Some(end)) = (written == FactWritten::Applied, first_end) {
+            history::write(db, fact.row, fact.life, end)?;
+        }
+    }
+    Ok(written)
+}
+
+fn weigh(db: &Db, fact: &Fact, first_end: Option<&Entry>) -> rusqlite::Result<FactWritten> {
+    let Some(held) = held_of(db, fact.row)? else { return Ok(FactWritten::Gone) };
+    match held.weigh(fact.life, &fact.news) {
+        Weight::Gone => Ok(FactWritten::Gone),
+        Weight::Repeats => Ok(FactWritten::Repeated),
+        Weight::Contradicts(kind) => {
+            let told = fact.news.told();
+            let first = history::differ(db, fact.row, fact.life, fact.now, kind, &told)?;
+            Ok(FactWritten::Difference { kind, first })
+        }
+        Weight::Applies => {
+            settle(db, fact, first_end, InLine::OrParked)?;
+            end_dead_letter(db, fact)?;
+            Ok(FactWritten::Applied)
+        }
+    }
+}
+
+/// Which calls an update may settle.
+#[derive(Clone, Copy)]
+enum InLine {
+    /// Those without a dead letter.
+    Only,
+    /// Any open one.
+    OrParked,
+}
+
+fn settle(
+    db: &Db,
+    fact: &Fact,
+    first_end: Option<&Entry>,
+    which: InLine,
+) -> rusqlite::Result<bool> {
+    macro_rules! settle {
+        ($and:literal) => {
+            concat!(
+                "UPDATE calls SET state = ?3, binds = ?4, key_binds = key_binds AND ?5, \
+                 touched_at = max(touched_at, ?6), purge_at = max(touched_at, ?6) + window_ms, \
+                 updated_at = ?6, settled_at = ?6, settled_by = ?7, first_ended_at = ?8, \
+                 first_outcome = ?9, first_took_ms = ?10, reply_status = ?11, reply_bytes = ?12, \
+                 reply_sha256 = ?13, reply_headers = ?14, reply_body = ?15, document = ?16 \
+                 WHERE id = ?1 AND life = ?2 AND settled_at IS NULL",
+                $and
+            )
+        };
+    }
+    let sql = match which {
+        InLine::Only => settle!(" AND parked = 0"),
+        InLine::OrParked => settle!(""),
+    };
+    let (reply, by, document) = parts(&fact.news);
+    let reply = Columns::of(reply);
+    let (ended_at, outcome, took) = match first_end {
+        Some(Entry::Ended { at, outcome, took, .. }) => {
+            (Some(at.0), Some(words::outcome_text(*outcome)), Some(history::millis(*took)))
+        }
+        _ => (None, None, None),
+    };
+    let bindings = fact.news.bindings();
+    let written = db.conn.prepare_cached(sql)?.execute(params![
+        fact.row.0,
+        fact.life,
+        fact.news.verdict().state().as_str(),
+        bindings.id,
+        bindings.key,
+        fact.now.0,
+        words::settled_by_text(by),
+        ended_at,
+        outcome,
+        took,
+        reply.status,
+        reply.bytes,
+        reply.sha256,
+        reply.headers,
+        reply.body,
+        document,
+    ])?;
+    Ok(written == 1)
+}
+
+fn parts(news: &News) -> (Option<&Reply>, SettledBy, Option<&[u8]>) {
+    match news {
+        News::Answer { n, reply, .. } | News::Unbinding { n, reply } => {
+            (Some(reply), SettledBy::Answer(*n), None)
+        }
+        News::Receipt { reply, document, .. } => {
+            (reply.as_ref(), SettledBy::Receipt, document.as_deref())
+        }
+    }
+}
+
+fn end_dead_letter(db: &Db, fact: &Fact) -> rusqlite::Result<()> {
+    let state = match fact.news.verdict() {
+        Verdict::Success => DeadState::Settled,
+        Verdict::Failed => DeadState::Failed,
+    };
+    let sql = "UPDATE dead_letter SET state = ?3, ended_at = ?4, next_retry_time = NULL, \
+               owner = NULL, lease_until = NULL WHERE call = ?1 AND life = ?2";
+    db.conn.prepare_cached(sql)?.execute(params![
+        fact.row.0,
+        fact.life,
+        state.as_str(),
+        fact.now.0
+    ])?;
+    Ok(())
+}
+
+/// The plain end of the first attempt, which has columns of its own in the call's row so that a
+/// clean call writes no history at all; and the rest.
+fn split(entries: &[Entry]) -> (Option<&Entry>, Vec<&Entry>) {
+    let plain =
+        |entry: &&Entry| matches!(entry, Entry::Ended { n: 1, late: false, detail: None, .. });
+    let first = entries.iter().rev().find(plain);
+    let others =
+        entries.iter().filter(|entry| !first.is_some_and(|f| std::ptr::eq(f, *entry))).collect();
+    (first, others)
+}

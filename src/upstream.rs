@@ -1,0 +1,82 @@
+//! Everything between a decision to send and what the tool's socket said.
+//!
+//! An [`Exchange`] is one request on one connection and ends as a value ([`Ended`]); nothing here
+//! decides what that means for the call. Connections are HTTP/1.1, pooled per core, and belong to
+//! the core that dialled them. A [`ReceiptEndpoint`] asks what became of a call over connections
+//! of its own. [`headers`] builds what the tool sees.
+//!
+//! Deliberately absent: retries (except the one replacement of a reused connection that provably
+//! took nothing), attempt timeouts (the driver applies them and may keep an exchange as *late*),
+//! redirects, and HTTP/2 to tools: its client cannot yet prove that a request was never sent.
+
+use std::future::Future;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use crate::clock::{Clock, Wheel};
+
+pub mod headers;
+pub mod receipt;
+
+mod answer;
+mod destination;
+mod dial;
+mod exchange;
+mod payload;
+mod pool;
+mod reading;
+mod stream;
+mod tls;
+mod tool;
+mod wire;
+
+pub use answer::Answer;
+pub use destination::{Destination, SetupError};
+pub use exchange::{Ended, Exchange, Mode, Outgoing, Terms};
+pub use payload::{Payload, Upload};
+pub use receipt::ReceiptEndpoint;
+pub use stream::{StreamAnswer, StreamBody, StreamEnd, StreamError, StreamReport};
+pub use tool::Tool;
+
+/// What one runtime shares: its number, its clock, its wheel. Cheap to clone.
+///
+/// The background runtime is a core like the others, with the next number.
+#[derive(Clone, Debug)]
+pub struct Core {
+    /// Which shard of every pool is this core's.
+    pub index: usize,
+    /// The process's clock.
+    pub clock: Clock,
+    /// This core's timer wheel.
+    pub wheel: Wheel,
+    runtime: Handle,
+}
+
+impl Core {
+    /// Makes the current tokio runtime core number `index` and starts its wheel.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    #[must_use]
+    pub fn start(index: usize, clock: Clock) -> Self {
+        Self {
+            index,
+            clock,
+            wheel: Wheel::start(),
+            runtime: Handle::current(),
+        }
+    }
+
+    /// Runs `task` on this core, from whichever thread.
+    pub fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.runtime.spawn(task)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,295 @@
+//! Reading an answer: collected before it counts, or handed on as a stream.
+//!
+//! A collected answer that is cut short, or silent for longer than `idle`, is no answer. The limit
+//! bounds memory, not truth: past it the head and what was read go out and the rest streams, except
+//! for a 5xx, which is cut, because it is kept for the caller but settles nothing.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use http::response::Parts;
+use http::{HeaderMap, Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::exchange::{Ended, Mode, Terms};
+use super::headers;
+use super::pool::{self, Conn};
+use super::reading::{Now, Reading, Trouble};
+use super::stream::{StreamAnswer, StreamBody};
+use super::{Core, Destination};
+use crate::call::outcome::Unclear;
+
+/// A collected answer of the tool.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// 200..=999; informational heads never end an exchange.
+    pub status: StatusCode,
+    /// All fields but hop-by-hop ones, and without a `Content-Length` the body speaks for itself.
+    pub headers: HeaderMap,
+    /// The body; empty for HEAD, 204 and 304.
+    pub body: Bytes,
+    /// Only of a 5xx: the body was longer than could be kept and ends early.
+    pub cut: bool,
+}
+
+/// Why what arrived is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoAnswer {
+    #[error("the answer is informational ({0}) and nothing HTTP can follow")]
+    Informational(StatusCode),
+    #[error(transparent)]
+    Body(#[from] Trouble),
+}
+
+impl NoAnswer {
+    pub(super) const fn unclear(&self) -> Unclear {
+        match self {
+            Self::Informational(_) => Unclear::Disconnect,
+            Self::Body(trouble) => trouble.unclear(),
+        }
+    }
+}
+
+/// What a head says about the way its body is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Collected; the bool says that it is cut at the limit instead of streamed past it.
+    Collect { cut: bool },
+    /// Streamed from the head.
+    Stream,
+}
+
+/// Takes an answer over from its connection.
+///
+/// # Errors
+/// Whatever makes it no answer; the connection is reset then.
+pub(super) async fn receive(
+    core: &Core,
+    to: &Arc<Destination>,
+    conn: Conn,
+    response: Response<Incoming>,
+    terms: Terms,
+    head_only: bool,
+) -> Result<Ended, NoAnswer> {
+    let (mut parts, body) = response.into_parts();
+    if parts.status.is_informational() {
+        // 101 without an Upgrade of ours: what follows is not HTTP.
+        conn.reset();
+        return Err(NoAnswer::Informational(parts.status));
+    }
+    let known = clean(
+        &mut parts.headers,
+        head_only || parts.status == StatusCode::NOT_MODIFIED,
+    );
+    let mut reading = Reading::new(body, terms.idle);
+    let way = way(parts.status, &parts.headers, known, terms);
+    let Way::Collect { cut } = way else {
+        return pass_on(core, to, conn, parts, reading, terms).await;
+    };
+    let collected = match collect(core, &mut reading, terms.max_kept).await {
+        Ok(collected) => collected,
+        Err(trouble) => {
+            conn.reset();
+            return Err(trouble.into());
+        }
+    };
+    let (body, cut) = match collected {
+        Collected::Whole(body) => {
+            let sure = !parts.status.is_server_error();
+            pool::finish(core, to, conn, sure);
+            (body, false)
+        }
+        Collected::Longer(prefix) if cut => {
+            conn.reset();
+            (prefix.slice(..terms.max_kept), true)
+        }
+        Collected::Longer(prefix) => {
+            return Ok(stream(core, to, conn, parts, prefix, reading, terms));
+        }
+    };
+    Ok(whole(parts, body, cut))
+}
+
+/// Removes what concerns only this connection; the announced length of the body, if any.
+fn clean(headers: &mut HeaderMap, bodiless: bool) -> Option<u64> {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // Framing went by the transfer coding; a length beside it is at best a leftover.
+        headers.remove(CONTENT_LENGTH);
+    }
+    headers::strip_answer(headers);
+    if bodiless {
+        return Some(0);
+    }
+    headers
+        .get(CONTENT_LENGTH)?
+        .to_str()
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+fn way(status: StatusCode, headers: &HeaderMap, known: Option<u64>, terms: Terms) -> Way {
+    let longer = known.is_some_and(|length| length > terms.max_kept as u64);
+    match terms.mode {
+        Mode::Pass => Way::Stream,
+        Mode::Auto | Mode::Stream | Mode::Collect if status.is_server_error() => {
+            Way::Collect { cut: true }
+        }
+        Mode::Stream => Way::Stream,
+        Mode::Auto if longer || is_stream(headers) => Way::Stream,
+        Mode::Auto | Mode::Collect => Way::Collect { cut: false },
+    }
+}
+
+/// Whether the media type says that the body arrives over time.
+fn is_stream(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(CONTENT_TYPE) else {
+        return false;
+    };
+    let value = value.as_bytes();
+    let end = value.iter().position(|b| *b == b';').unwrap_or(value.len());
+    let media = value[..end].trim_ascii();
+    let grpc = b"application/grpc";
+    media.eq_ignore_ascii_case(b"text/event-stream")
+        || media.get(..grpc.len()).is_some_and(|start| {
+            start.eq_ignore_ascii_case(grpc) && matches!(media.get(grpc.len()), None | Some(b'+'))
+        })
+}
+
+enum Collected {
+    Whole(Bytes),
+    /// More than the limit was read; how much more is bounded by one read.
+    Longer(Bytes),
+}
+
+async fn collect(core: &Core, reading: &mut Reading, limit: usize) -> Result<Collected, Trouble> {
+    let Some(first) = reading.data(core).await? else {
+        return Ok(Collected::Whole(Bytes::new()));
+    };
+    if first.len() > limit {
+        return Ok(Collected::Longer(first));
+    }
+    // The common answer arrives in one piece and is passed on without a copy.
+    if reading.is_done() {
+        return Ok(Collected::Whole(first));
+    }
+    let Some(second) = reading.data(core).await? else {
+        return Ok(Collected::Whole(first));
+    };
+    let mut all = BytesMut::with_capacity(reading.hint(first.len() + second.len()).min(limit));
+    all.extend_from_slice(&first);
+    let mut next = Some(second);
+    while let Some(piece) = next {
+        all.extend_from_slice(&piece);
+        if all.len() > limit {
+            return Ok(Collected::Longer(all.freeze()));
+        }
+        next = reading.data(core).await?;
+    }
+    Ok(Collected::Whole(all.freeze()))
+}
+
+/// Hands the answer on as a stream; a short one that has already arrived whole needs none.
+async fn pass_on(
+    core: &Core,
+    to: &Arc<Destination>,
+    conn: Conn,
+    parts: Parts,
+    mut reading: Reading,
+    terms: Terms,
+) -> Result<Ended, NoAnswer> {
+    let body = match reading.now().await {
+        Now::Nothing => return Ok(stream(core, to, conn, parts, Bytes::new(), reading, terms)),
+        Now::Data(prefix) if !reading.is_done() => {
+            return Ok(stream(core, to, conn, parts, prefix, reading, terms));
+        }
+        Now::Data(whole) => whole,
+        Now::End => Bytes::new(),
+        Now::Trouble(trouble) => {
+            conn.reset();
+            return Err(trouble.into());
+        }
+    };
+    pool::finish(core, to, conn, !parts.status.is_server_error());
+    Ok(whole(parts, body, false))
+}
+
+fn stream(
+    core: &Core,
+    to: &Arc<Destination>,
+    conn: Conn,
+    parts: Parts,
+    prefix: Bytes,
+    reading: Reading,
+    terms: Terms,
+) -> Ended {
+    let Parts {
+        status, headers, ..
+    } = parts;
+    let keep = (terms.mode != Mode::Pass).then_some(terms.max_kept);
+    let sure = !status.is_server_error();
+    let (body, end) = StreamBody::new(core, to, conn, sure, reading, prefix, keep);
+    Ended::Streaming(Box::new(StreamAnswer {
+        status,
+        headers,
+        body,
+        end,
+    }))
+}
+
+fn whole(parts: Parts, body: Bytes, cut: bool) -> Ended {
+    let Parts {
+        status,
+        mut headers,
+        ..
+    } = parts;
+    if !body.is_empty() {
+        // The body's own length goes out with it, whatever was announced.
+        headers.remove(CONTENT_LENGTH);
+    }
+    Ended::Collected(Answer {
+        status,
+        headers,
+        body,
+        cut,
+    })
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Fields and bodies may hold secrets; their sizes say enough.
+        let cut = if self.cut { ", cut" } else { "" };
+        let (fields, bytes) = (self.headers.len(), self.body.len());
+        write!(
+            f,
+            "Answer({}, {fields} fields, {bytes} bytes{cut})",
+            self.status.as_u16()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_streams_and_grpc_are_told_by_their_media_type() {
+        let table = [
+            ("text/event-stream", true),
+            ("Text/Event-Stream ; charset=utf-8", true),
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("application/grpc-web", false),
+            ("application/grpcx", false),
+            ("application/json", false),
+            ("text/event-streams", false),
+            ("", false),
+        ];
+        for (media, expected) in table {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, media.parse().unwrap())]);
+            assert_eq!(is_stream(&headers), expected, "{media}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! One place requests go to: its address, its TLS, its connections.
+//!
+//! A tool is one, and its receipt endpoint is another even at the same address, so that a receipt
+//! endpoint that drips never holds a connection an attempt could use.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http::HeaderValue;
+
+use super::pool::Pool;
+use super::tls::Tls;
+use crate::config::route::{CaFile, Endpoint, PoolConfig};
+
+/// An address with its per-core pool of connections; shared by every call that goes there.
+pub struct Destination {
+    pub(super) place: Place,
+    pub(super) port: u16,
+    pub(super) tls: Option<Tls>,
+    pub(super) pool: Pool,
+    authority: Arc<str>,
+    host: HeaderValue,
+}
+
+/// Where the socket goes.
+pub(super) enum Place {
+    /// An address that needs no look-up.
+    Address(SocketAddr),
+    /// A name, looked up for every connection.
+    Name(Arc<str>),
+}
+
+/// Why a destination cannot be built: the configuration's fault, found before anything is sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// TLS cannot verify such a host.
+    #[error("`{host}` is no host name that TLS can verify")]
+    HostName {
+        /// The host as configured.
+        host: String,
+        /// What is wrong with it.
+        source: rustls::pki_types::InvalidDnsNameError,
+    },
+    /// The host cannot stand in a `Host` field.
+    #[error("`{authority}` cannot stand in a Host field")]
+    Authority {
+        /// Host and port as configured.
+        authority: String,
+        /// What is wrong with them.
+        source: http::header::InvalidHeaderValue,
+    },
+    /// The CA file is not PEM.
+    #[error("cannot read certificates from {}", path.display())]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// A certificate of the CA file cannot be used.
+    #[error("a certificate in {} cannot be used as a root", path.display())]
+    CaCertificate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: rustls::Error,
+    },
+    /// The CA file holds no certificate.
+    #[error("{} holds no certificate", path.display())]
+    CaEmpty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// TLS itself could not be set up.
+    #[error("TLS cannot be set up")]
+    Tls(#[source] rustls::Error),
+    /// `upstream.headers` may not set what the gateway answers for.
+    #[error("upstream.headers may not set `{0}`: the gateway sets or removes it itself")]
+    OwnField(http::HeaderName),
+    /// A path of the receipt endpoint is no path.
+    #[error("`{path}` is no path of a URL")]
+    Path {
+        /// The path with a sample id filled in.
+        path: String,
+        /// What is wrong with it.
+        source: http::uri::InvalidUri,
+    },
+}
+
+impl Destination {
+    /// A destination whose pool has one shard for each of `cores`.
+    ///
+    /// # Errors
+    /// Anything about the address or its CA file that can never work.
+    pub(super) fn new(
+        endpoint: &Endpoint,
+        ca: Option<&CaFile>,
+        pool: PoolConfig,
+        cores: usize,
+    ) -> Result<Arc<Self>, SetupError> {
+        let tls = if endpoint.https {
+            Some(Tls::new(endpoint, ca)?)
+        } else {
+            None
+        };
+        let host =
+            HeaderValue::from_str(&endpoint.authority).map_err(|source| SetupError::Authority {
+                authority: endpoint.authority.to_string(),
+                source,
+            })?;
+        let place = match endpoint.host.parse::<IpAddr>() {
+            Ok(ip) => Place::Address(SocketAddr::new(ip, endpoint.port)),
+            Err(_) => Place::Name(Arc::clone(&endpoint.host)),
+        };
+        let authority = Arc::clone(&endpoint.authority);
+        let pool = Pool::new(pool, cores);
+        Ok(Arc::new(Self {
+            place,
+            port: endpoint.port,
+            tls,
+            pool,
+            authority,
+            host,
+        }))
+    }
+
+    /// `host` or `host:port`.
+    #[must_use]
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// The `Host` field of requests to here.
+    #[must_use]
+    pub const fn host(&self) -> &HeaderValue {
+        &self.host
+    }
+
+    /// Idle connections over all cores.
+    #[must_use]
+    pub fn idle_connections(&self) -> usize {
+        self.pool.idle()
+    }
+}
+
+impl fmt::Debug for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        write!(f, "Destination({scheme}://{})", self.authority)
+    }
+}

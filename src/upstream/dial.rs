@@ -1,0 +1,125 @@
+//! From an address to a connection that can take a request.
+//!
+//! Everything that fails here is proof that nothing was sent: no byte of a request exists yet.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::destination::{Destination, Place};
+use super::pool::Conn;
+use super::wire::{Line, Transport};
+use super::{Core, Payload};
+use crate::call::outcome::NotSent;
+
+/// The longest answer head taken, in bytes; common servers send at most 8-16 KiB.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// The most hyper buffers for one connection and direction. Twice the largest head, so that a
+/// head over its limit is told by that limit.
+const BUFFER_BYTES_MAX: usize = 128 * 1024;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DialError {
+    #[error("no connection within {0:?}")]
+    Timeout(Duration),
+    #[error("the host name cannot be resolved")]
+    Resolve(#[source] io::Error),
+    #[error("the host name has no address")]
+    NoAddress,
+    #[error("cannot connect to {0}")]
+    Connect(SocketAddr, #[source] io::Error),
+    #[error("the TLS handshake failed")]
+    Tls(#[source] io::Error),
+    #[error("the TLS handshake did not end within {0:?}")]
+    TlsTimeout(Duration),
+    #[error("the HTTP client refused the connection")]
+    Http(#[source] hyper::Error),
+}
+
+impl DialError {
+    pub(super) const fn outcome(&self) -> NotSent {
+        match self {
+            Self::Timeout(_) | Self::Resolve(_) | Self::NoAddress | Self::Connect(..) => {
+                NotSent::Connect
+            }
+            Self::Tls(_) | Self::TlsTimeout(_) => NotSent::Tls,
+            Self::Http(_) => NotSent::HandedBack,
+        }
+    }
+}
+
+/// Opens a connection within `limit`, TLS included. It lives on `core`'s runtime, where this must
+/// be polled.
+pub(super) async fn dial(
+    core: &Core,
+    to: &Destination,
+    limit: Duration,
+) -> Result<Conn, DialError> {
+    let mut expired = core.wheel.sleep(limit);
+    let tcp = tokio::select! {
+        tcp = connect(to) => tcp?,
+        () = &mut expired => return Err(DialError::Timeout(limit)),
+    };
+    // Head and body leave in one write; waiting for a fuller segment only costs time.
+    if let Err(e) = tcp.set_nodelay(true) {
+        tracing::debug!(error = %e, "no TCP_NODELAY on a new connection");
+    }
+    let transport = match &to.tls {
+        None => Transport::Plain(tcp),
+        Some(tls) => tokio::select! {
+            shaken = tls.connector.connect(tls.name.clone(), tcp) => {
+                Transport::Tls(Box::new(shaken.map_err(DialError::Tls)?))
+            }
+            () = &mut expired => return Err(DialError::TlsTimeout(limit)),
+        },
+    };
+    begin_http(core, transport).await
+}
+
+async fn begin_http(core: &Core, transport: Transport) -> Result<Conn, DialError> {
+    let (line, wire) = Line::new(transport);
+    let (sender, connection) = http1::Builder::new()
+        .writev(false)
+        .max_buf_size(BUFFER_BYTES_MAX)
+        .max_header_size(HEAD_BYTES_MAX)
+        .handshake::<_, Payload>(TokioIo::new(wire))
+        .await
+        .map_err(DialError::Http)?;
+    let task = core.spawn(async move {
+        // What ends a connection is told to the exchange on it; an idle one has nobody to tell.
+        let _ended = connection.await;
+    });
+    Ok(Conn::new(sender, line, task.abort_handle()))
+}
+
+/// The first of the host's addresses that takes a connection.
+async fn connect(to: &Destination) -> Result<TcpStream, DialError> {
+    let name = match &to.place {
+        Place::Address(address) => return connect_one(*address).await,
+        Place::Name(name) => Arc::clone(name),
+    };
+    let found = tokio::net::lookup_host((&*name, to.port))
+        .await
+        .map_err(DialError::Resolve)?;
+    let mut last = DialError::NoAddress;
+    for address in found {
+        match connect_one(address).await {
+            Ok(tcp) => return Ok(tcp),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+async fn connect_one(address: SocketAddr) -> Result<TcpStream, DialError> {
+    TcpStream::connect(address)
+        .await
+        .map_err(|e| DialError::Connect(address, e))
+}

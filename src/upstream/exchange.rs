@@ -1,0 +1,283 @@
+//! One request on one connection, and how it ended.
+//!
+//! An exchange has no attempt timeout of its own: the driver stops waiting and may keep polling the
+//! same exchange as a *late* one. Its proof that nothing was sent is never the kind of an error but
+//! the request itself, handed back by the HTTP client.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, Uri};
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+
+use super::answer::{self, Answer};
+use super::pool::Conn;
+use super::wire::Line;
+use super::{Core, Destination, Payload, StreamAnswer, dial};
+use crate::call::outcome::{NotSent, Unclear};
+use crate::config::route::ResponseMode;
+
+/// A request as it goes to the tool: path mapped, header fields final.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The method, as the caller sent it.
+    pub method: Method,
+    /// The tool's path and query ([`super::Tool::target`]).
+    pub target: PathAndQuery,
+    /// The final fields ([`super::headers::stamp`]).
+    pub headers: HeaderMap,
+    /// The body: bytes, or an [`super::Upload`] lent out.
+    pub body: Payload,
+}
+
+/// What bounds an exchange, and how its answer is passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// TCP connect and TLS handshake together.
+    pub connect: Duration,
+    /// The longest gap between two reads of an answer whose head has arrived.
+    pub idle: Duration,
+    /// The longest answer collected, in bytes; also what is kept of a streamed one for the record.
+    pub max_kept: usize,
+    /// Whether the answer is collected first.
+    pub mode: Mode,
+}
+
+/// How an answer is passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Collected, unless it is long (by its `Content-Length`) or an event stream.
+    Auto,
+    /// Streamed from the head.
+    Stream,
+    /// Collected whatever its type, up to `max_kept`.
+    Collect,
+    /// `effects: none`: streamed whatever it is, a 5xx too; nothing is kept or hashed.
+    Pass,
+}
+
+/// How an exchange ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// A complete answer. (A 5xx longer than `max_kept` counts, and says that it was cut.)
+    Collected(Answer),
+    /// The head of an answer whose body is still arriving.
+    Streaming(Box<StreamAnswer>),
+    /// Proof that no byte of the request was sent.
+    NotSent(NotSent),
+    /// Nobody knows what the tool did.
+    Unclear(Unclear),
+}
+
+/// A request under way. Does nothing until polled, and must be polled on its core's runtime.
+///
+/// Dropping it closes its connection with a reset, as [`Exchange::reset`] does.
+#[must_use = "an exchange sends nothing until polled"]
+pub struct Exchange {
+    run: Option<Pin<Box<dyn Future<Output = Ended> + Send>>>,
+    grip: Arc<Grip>,
+}
+
+/// The hold an exchange has on its connection while its future owns everything else.
+#[derive(Default)]
+struct Grip {
+    held: Mutex<Option<(Arc<Line>, AbortHandle)>>,
+    reconnected: AtomicBool,
+    written: AtomicBool,
+    trouble: Mutex<Option<Box<str>>>,
+}
+
+impl From<ResponseMode> for Mode {
+    fn from(mode: ResponseMode) -> Self {
+        match mode {
+            ResponseMode::Auto => Self::Auto,
+            ResponseMode::Stream => Self::Stream,
+            ResponseMode::Collect => Self::Collect,
+        }
+    }
+}
+
+impl Exchange {
+    /// Prepares an exchange with `to`; the connection belongs to `core`.
+    pub fn new(core: &Core, to: &Arc<Destination>, request: Outgoing, terms: Terms) -> Self {
+        let grip = Arc::new(Grip::default());
+        let run = run(
+            core.clone(),
+            Arc::clone(to),
+            request,
+            terms,
+            Arc::clone(&grip),
+        );
+        Self {
+            run: Some(Box::pin(run)),
+            grip,
+        }
+    }
+
+    /// Whether the whole request was handed to the kernel. Until then an exchange that has timed
+    /// out is to be torn down: the rest of the request must not arrive later.
+    #[must_use]
+    pub fn written(&self) -> bool {
+        match &*self.grip.held.lock() {
+            Some((line, _)) => line.written(),
+            None => self.grip.written.load(Ordering::Acquire),
+        }
+    }
+
+    /// Whether a reused connection handed the request back and a fresh one took its place.
+    #[must_use]
+    pub fn reconnected(&self) -> bool {
+        self.grip.reconnected.load(Ordering::Acquire)
+    }
+
+    /// What went wrong, in words for logs and history; `None` after an answer.
+    #[must_use]
+    pub fn trouble(&self) -> Option<Box<str>> {
+        self.grip.trouble.lock().clone()
+    }
+
+    /// Closes the connection with a reset (linger 0), so that unsent bytes die. The socket is gone
+    /// when this returns. Nothing happens to an exchange that has ended.
+    pub async fn reset(self) {
+        drop(self);
+    }
+}
+
+impl Future for Exchange {
+    type Output = Ended;
+
+    /// Stays pending when polled again after its end.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+        let Some(run) = &mut self.run else {
+            return Poll::Pending;
+        };
+        let ended = std::task::ready!(run.as_mut().poll(cx));
+        self.run = None;
+        Poll::Ready(ended)
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        // The socket first: the future, dropped next, wakes the connection's task, which would
+        // otherwise try to send what it still has.
+        self.grip.reset();
+    }
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Exchange(written: {}, ended: {})",
+            self.written(),
+            self.run.is_none()
+        )
+    }
+}
+
+impl Grip {
+    fn hold(&self, conn: &Conn) {
+        *self.held.lock() = Some((Arc::clone(&conn.line), conn.task.clone()));
+    }
+
+    fn release(&self) {
+        if let Some((line, _)) = self.held.lock().take() {
+            self.written.store(line.written(), Ordering::Release);
+        }
+    }
+
+    fn reset(&self) {
+        if let Some((line, task)) = self.held.lock().take() {
+            self.written.store(line.written(), Ordering::Release);
+            line.reset();
+            task.abort();
+        }
+    }
+
+    fn note(&self, error: &dyn std::error::Error) {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(deeper) = source {
+            text.push_str(": ");
+            text.push_str(&deeper.to_string());
+            source = deeper.source();
+        }
+        *self.trouble.lock() = Some(text.into_boxed_str());
+    }
+}
+
+async fn run(
+    core: Core,
+    to: Arc<Destination>,
+    outgoing: Outgoing,
+    terms: Terms,
+    grip: Arc<Grip>,
+) -> Ended {
+    let mut request = into_request(outgoing);
+    let head_only = request.method() == Method::HEAD;
+    let mut pooled = to.pool.take(&core);
+    loop {
+        let mut conn = match pooled.take() {
+            Some(conn) => conn,
+            None => match dial::dial(&core, &to, terms.connect).await {
+                Ok(conn) => conn,
+                Err(e) => {
+                    grip.note(&e);
+                    return Ended::NotSent(e.outcome());
+                }
+            },
+        };
+        conn.line.begin();
+        request.body_mut().bind(&conn.line);
+        grip.hold(&conn);
+        let mut refused = match conn.sender.try_send_request(request).await {
+            Ok(response) => {
+                let ended = answer::receive(&core, &to, conn, response, terms, head_only).await;
+                grip.release();
+                return ended.unwrap_or_else(|trouble| {
+                    grip.note(&trouble);
+                    Ended::Unclear(trouble.unclear())
+                });
+            }
+            Err(refused) => refused,
+        };
+        let Some(message) = refused.take_message() else {
+            grip.note(refused.error());
+            grip.release();
+            conn.reset();
+            return Ended::Unclear(Unclear::Disconnect);
+        };
+        let reused = conn.reused;
+        grip.release();
+        conn.reset();
+        if !reused {
+            grip.note(refused.error());
+            return Ended::NotSent(NotSent::HandedBack);
+        }
+        // Only the first connection comes from the pool, so this happens at most once.
+        grip.reconnected.store(true, Ordering::Release);
+        request = message;
+    }
+}
+
+fn into_request(outgoing: Outgoing) -> Request<Payload> {
+    let Outgoing {
+        method,
+        target,
+        headers,
+        body,
+    } = outgoing;
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    *request.uri_mut() = Uri::from(target);
+    *request.headers_mut() = headers;
+    request
+}

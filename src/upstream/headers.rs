@@ -1,0 +1,245 @@
+//! The header fields a tool sees, and those of its answer that concern nobody else.
+//!
+//! Two steps: [`prepare`] once per call (what must not travel goes, this hop's traces come), and
+//! [`stamp`] once per send, on a copy. Deliberately absent: which fields are secret and which are
+//! stored, which is the flow's and the ledger's knowledge.
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{HeaderMap, Method, Version};
+
+use super::Tool;
+use crate::call::id::{CallId, IdSource};
+use crate::call::outcome::Cause;
+use crate::config::route::HostMode;
+
+mod node;
+
+pub use node::{Node, forwarded};
+
+/// Identity of the call, unless the route names another field.
+pub const X_CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
+/// Who made the call's id.
+pub const X_CALL_ID_SOURCE: HeaderName = HeaderName::from_static("x-call-id-source");
+/// Which send this is, from 1.
+pub const X_CALL_ATTEMPT: HeaderName = HeaderName::from_static("x-call-attempt");
+/// Why it is sent again.
+pub const X_CALL_RETRY_CAUSE: HeaderName = HeaderName::from_static("x-call-retry-cause");
+/// The client's name of the business operation, unless the route names another field.
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// W3C trace context.
+pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// A caller's wishes for waiting; addressed to the gateway.
+pub const PREFER: HeaderName = HeaderName::from_static("prefer");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+
+/// Where the request came from, as `Via` and `Forwarded` say it.
+#[derive(Clone, Copy, Debug)]
+pub struct Hop<'a> {
+    /// This gateway.
+    pub node: &'a Node,
+    /// The version of the caller's request.
+    pub version: Version,
+    /// One `Forwarded` element ([`forwarded`]); made once per connection and host.
+    pub forwarded: &'a HeaderValue,
+}
+
+/// What one send says about its call.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark<'a> {
+    /// The route's field for the call id.
+    pub field: &'a HeaderName,
+    /// The call id, byte for byte.
+    pub call_id: &'a CallId,
+    /// Who made it.
+    pub source: IdSource,
+    /// Which send this is, from 1.
+    pub attempt: u32,
+    /// Why it is sent again; `None` for a first send.
+    pub cause: Option<Cause>,
+    /// The idempotency key and its field, when the call has one.
+    pub key: Option<(&'a HeaderName, &'a HeaderValue)>,
+    /// The trace context, when the gateway made one; `None` leaves the caller's.
+    pub traceparent: Option<&'a HeaderValue>,
+}
+
+/// How long the body of a send is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// Collected: exactly this many bytes.
+    Known(u64),
+    /// A caller's body passed through: its own announcement counts.
+    AsAnnounced,
+}
+
+/// Once per call: removes what ends at this hop and appends this hop's traces.
+///
+/// `id_field` is the route's field for the call id; a `Connection` field that nominates it, or
+/// another field the call needs, does not strip it.
+pub fn prepare(headers: &mut HeaderMap, id_field: &HeaderName, hop: &Hop<'_>) {
+    strip(headers, |name| is_protected(name, id_field));
+    headers.append(VIA, hop.node.via(hop.version));
+    headers.append(FORWARDED, hop.forwarded.clone());
+}
+
+/// Once per send, on a copy of prepared fields: names the call and the send, sets the body's
+/// framing and the `Host`, and last `upstream.headers`.
+pub fn stamp(
+    headers: &mut HeaderMap,
+    mark: &Mark<'_>,
+    tool: &Tool,
+    method: &Method,
+    length: Length,
+) {
+    headers.insert(mark.field, id_value(mark.call_id));
+    match mark.source {
+        IdSource::Gateway => {
+            headers.insert(
+                X_CALL_ID_SOURCE,
+                HeaderValue::from_static(mark.source.as_str()),
+            );
+        }
+        IdSource::Client => {
+            headers.remove(X_CALL_ID_SOURCE);
+        }
+    }
+    headers.insert(X_CALL_ATTEMPT, number(u64::from(mark.attempt)));
+    match mark.cause {
+        Some(cause) => {
+            headers.insert(X_CALL_RETRY_CAUSE, HeaderValue::from_static(cause.as_str()));
+        }
+        None => {
+            headers.remove(X_CALL_RETRY_CAUSE);
+        }
+    }
+    if let Some((field, value)) = mark.key {
+        headers.insert(field, value.clone());
+    }
+    if let Some(trace) = mark.traceparent {
+        headers.insert(TRACEPARENT, trace.clone());
+    }
+    frame(headers, method, length);
+    match tool.host_mode() {
+        HostMode::Keep if headers.contains_key(HOST) => {}
+        HostMode::Tool | HostMode::Keep => {
+            headers.insert(HOST, tool.host().clone());
+        }
+    }
+    set_all(headers, tool.headers());
+}
+
+/// Removes from an answer what concerns only the connection it came on.
+pub fn strip_answer(headers: &mut HeaderMap) {
+    strip(headers, |_| false);
+}
+
+/// Whether the gateway answers for this field, so that `upstream.headers` may not set it.
+#[must_use]
+pub fn is_own(name: &HeaderName) -> bool {
+    is_hop_by_hop(name)
+        || *name == CONTENT_LENGTH
+        || *name == VIA
+        || *name == X_CALL_ID
+        || *name == X_CALL_ID_SOURCE
+        || *name == X_CALL_ATTEMPT
+        || *name == X_CALL_RETRY_CAUSE
+}
+
+/// A call id as a field's value.
+pub(super) fn id_value(id: &CallId) -> HeaderValue {
+    HeaderValue::from_str(id.as_str()).expect("a call id is visible ASCII")
+}
+
+/// Sets every line of `from`, replacing what was there of the same name.
+pub(super) fn set_all(headers: &mut HeaderMap, from: &HeaderMap) {
+    for name in from.keys() {
+        headers.remove(name);
+        for value in from.get_all(name) {
+            headers.append(name.clone(), value.clone());
+        }
+    }
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    *name == CONNECTION
+        || *name == TRANSFER_ENCODING
+        || *name == TE
+        || *name == TRAILER
+        || *name == UPGRADE
+        || *name == EXPECT
+        || *name == PROXY_AUTHENTICATE
+        || *name == PROXY_AUTHORIZATION
+        || *name == KEEP_ALIVE
+        || *name == PREFER
+        || *name == HTTP2_SETTINGS
+        || name.as_str().starts_with("proxy-")
+}
+
+fn is_protected(name: &HeaderName, id_field: &HeaderName) -> bool {
+    name == id_field
+        || *name == X_CALL_ID
+        || *name == IDEMPOTENCY_KEY
+        || *name == http::header::AUTHORIZATION
+        || *name == TRACEPARENT
+        // Framing and the host are not a caller's to strip either.
+        || *name == HOST
+        || *name == CONTENT_LENGTH
+}
+
+/// RFC 9110, section 7.6.1: hop-by-hop fields and those that `Connection` nominates.
+fn strip(headers: &mut HeaderMap, is_protected: impl Fn(&HeaderName) -> bool) {
+    // Most requests carry none or one of them: look first, then remove.
+    let mut gone: Vec<HeaderName> = Vec::new();
+    for (name, value) in &*headers {
+        if *name == CONNECTION {
+            gone.extend(nominated(value).filter(|name| !is_protected(name)));
+        }
+    }
+    gone.extend(headers.keys().filter(|name| is_hop_by_hop(name)).cloned());
+    for name in gone {
+        headers.remove(name);
+    }
+}
+
+fn nominated(connection: &HeaderValue) -> impl Iterator<Item = HeaderName> {
+    let tokens = connection.as_bytes().split(|b| *b == b',');
+    // What is no field name nominates nothing; `close` and `keep-alive` name no field either.
+    tokens
+        .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
+        .filter(|name| name.as_str() != "close" && name.as_str() != "keep-alive")
+}
+
+fn frame(headers: &mut HeaderMap, method: &Method, length: Length) {
+    let announces = !matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS | Method::TRACE
+    );
+    match length {
+        Length::Known(0) if !announces => {
+            headers.remove(CONTENT_LENGTH);
+        }
+        Length::Known(bytes) => {
+            headers.insert(CONTENT_LENGTH, number(bytes));
+        }
+        Length::AsAnnounced if !announces && !headers.contains_key(CONTENT_LENGTH) => {
+            // Without this the client would take such a request to have no body.
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        Length::AsAnnounced => {}
+    }
+}
+
+fn number(n: u64) -> HeaderValue {
+    match n {
+        // The common attempt numbers cost no formatting.
+        1 => HeaderValue::from_static("1"),
+        2 => HeaderValue::from_static("2"),
+        _ => HeaderValue::from(n),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! Idle connections, per core: a connection goes back to the core that dialled it.
+//!
+//! The most recently used one is taken first, so that the others can grow old and expire. They
+//! expire by a timer of their own, not when somebody next looks, because a tool that closes idle
+//! connections earlier than we do would otherwise meet our next request half-way. Before reuse a
+//! socket is looked at: one that is closed or readable is never used. Deliberately absent: a bound
+//! on connections in use (the calls that use them are bounded) and any resending.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hyper::client::conn::http1::SendRequest;
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+
+use super::wire::Line;
+use super::{Core, Destination, Payload};
+use crate::call::time::Mono;
+use crate::config::route::PoolConfig;
+
+/// How long a connection whose answer is complete may take to become ready for the next request.
+/// It is a matter of one poll on its own core; a wait this long means that it never will.
+const READY_WITHIN: Duration = Duration::from_secs(1);
+
+/// One connection, idle or with one exchange on it.
+pub(super) struct Conn {
+    pub(super) sender: SendRequest<Payload>,
+    pub(super) line: Arc<Line>,
+    pub(super) task: AbortHandle,
+    /// It has carried an exchange before.
+    pub(super) reused: bool,
+}
+
+/// The idle connections to one destination.
+pub(super) struct Pool {
+    idle: Duration,
+    max_idle: usize,
+    shards: Box<[Mutex<Shard>]>,
+}
+
+#[derive(Default)]
+struct Shard {
+    /// Longest idle first.
+    resting: VecDeque<Resting>,
+    /// A task is waiting to close what expires here.
+    swept: bool,
+}
+
+struct Resting {
+    conn: Conn,
+    until: Mono,
+}
+
+impl Conn {
+    pub(super) const fn new(
+        sender: SendRequest<Payload>,
+        line: Arc<Line>,
+        task: AbortHandle,
+    ) -> Self {
+        Self {
+            sender,
+            line,
+            task,
+            reused: false,
+        }
+    }
+
+    /// Closes with a reset, whatever is going on.
+    pub(super) fn reset(self) {
+        self.line.reset();
+        self.task.abort();
+    }
+
+    /// Whether an idle connection can take a request. A guess all the same: what the tool sends
+    /// from now on is not seen.
+    fn is_usable(&self) -> bool {
+        self.sender.is_ready() && self.line.is_quiet()
+    }
+}
+
+impl Pool {
+    pub(super) fn new(config: PoolConfig, cores: usize) -> Self {
+        let shards = (0..cores.max(1)).map(|_| Mutex::default()).collect();
+        Self {
+            idle: config.idle,
+            max_idle: config.max_idle,
+            shards,
+        }
+    }
+
+    /// An idle connection of this core, looked at and found silent.
+    pub(super) fn take(&self, core: &Core) -> Option<Conn> {
+        loop {
+            let Resting { mut conn, .. } = self.shard(core).lock().resting.pop_back()?;
+            if conn.is_usable() {
+                conn.reused = true;
+                return Some(conn);
+            }
+        }
+    }
+
+    pub(super) fn idle(&self) -> usize {
+        self.shards
+            .iter()
+            .map(|shard| shard.lock().resting.len())
+            .sum()
+    }
+
+    fn shard(&self, core: &Core) -> &Mutex<Shard> {
+        // More cores than shards would be a mistake of composition, not a reason to fail a call.
+        &self.shards[core.index % self.shards.len()]
+    }
+
+    /// Keeps `conn` for the next request; says whether a sweep has to be started.
+    fn rest(&self, core: &Core, conn: Conn) -> bool {
+        if self.max_idle == 0 {
+            return false;
+        }
+        let until = core.clock.mono().after(self.idle);
+        let mut shard = self.shard(core).lock();
+        let over = if shard.resting.len() >= self.max_idle {
+            shard.resting.pop_front()
+        } else {
+            None
+        };
+        shard.resting.push_back(Resting { conn, until });
+        let start = !std::mem::replace(&mut shard.swept, true);
+        drop(shard);
+        drop(over);
+        start
+    }
+
+    /// Closes what has expired or died; says when to look again, `None` when nothing is left.
+    fn sweep(&self, core: &Core) -> Option<Mono> {
+        let now = core.clock.mono();
+        let mut shard = self.shard(core).lock();
+        let before = shard.resting.len();
+        shard
+            .resting
+            .retain(|resting| now < resting.until && !resting.conn.sender.is_closed());
+        if shard.resting.len() < before {
+            shard.resting.shrink_to_fit();
+        }
+        let next = shard.resting.front().map(|resting| resting.until);
+        shard.swept = next.is_some();
+        next
+    }
+}
+
+/// The exchange on `conn` has ended with a complete answer: the connection rests, or closes.
+///
+/// A reset closes it when the answer is not sure to be the call's end, or came before the whole
+/// request had left: unsent bytes must not be delivered after it.
+pub(super) fn finish(core: &Core, to: &Arc<Destination>, conn: Conn, sure: bool) {
+    if !conn.line.written() || (conn.sender.is_closed() && !sure) {
+        conn.reset();
+    } else if conn.sender.is_ready() {
+        give_back(core, to, conn);
+    } else if conn.sender.is_closed() {
+        conn.line.close();
+    } else {
+        // Its task runs on another thread and has not come round yet.
+        core.spawn(give_back_when_ready(core.clone(), Arc::clone(to), conn));
+    }
+}
+
+async fn give_back_when_ready(core: Core, to: Arc<Destination>, mut conn: Conn) {
+    let ready = tokio::select! {
+        ready = conn.sender.ready() => ready.is_ok(),
+        () = core.wheel.sleep(READY_WITHIN) => false,
+    };
+    if ready {
+        give_back(&core, &to, conn);
+    } else {
+        conn.reset();
+    }
+}
+
+fn give_back(core: &Core, to: &Arc<Destination>, conn: Conn) {
+    conn.line.rest();
+    if to.pool.rest(core, conn) {
+        core.spawn(sweep(core.clone(), Arc::downgrade(to)));
+    }
+}
+
+/// Closes idle connections as they expire, until none is left or the destination is gone.
+async fn sweep(core: Core, to: Weak<Destination>) {
+    loop {
+        let next = match to.upgrade() {
+            None => return,
+            Some(to) => to.pool.sweep(&core),
+        };
+        let Some(next) = next else { return };
+        core.wheel.sleep(next.since(core.clock.mono())).await;
+    }
+}

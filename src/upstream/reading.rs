@@ -1,0 +1,122 @@
+//! The body of an answer, read with a bound on every gap.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+
+use super::Core;
+use crate::call::outcome::Unclear;
+use crate::clock::wheel::Sleep;
+
+/// An answer's body. The gap timer exists only while a read waits.
+pub(super) struct Reading {
+    body: Incoming,
+    idle: Duration,
+    gap: Option<Sleep>,
+}
+
+/// Why a body is not complete.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error("the answer broke off")]
+    Cut(#[source] hyper::Error),
+    #[error("the answer was silent for {0:?}")]
+    Idle(Duration),
+}
+
+impl Trouble {
+    pub(super) const fn unclear(&self) -> Unclear {
+        match self {
+            Self::Cut(_) => Unclear::Disconnect,
+            Self::Idle(_) => Unclear::Timeout,
+        }
+    }
+}
+
+impl Reading {
+    pub(super) const fn new(body: Incoming, idle: Duration) -> Self {
+        Self {
+            body,
+            idle,
+            gap: None,
+        }
+    }
+
+    /// Whether the last byte was read. Not every kind of body knows before it is read once more.
+    pub(super) fn is_done(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    /// What is still to come, as far as it was announced.
+    pub(super) fn remaining(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+
+    /// Room for what was read and what was announced.
+    pub(super) fn hint(&self, read: usize) -> usize {
+        let rest = self
+            .body
+            .size_hint()
+            .exact()
+            .and_then(|n| usize::try_from(n).ok());
+        read.saturating_add(rest.unwrap_or(read))
+    }
+
+    pub(super) fn poll_frame(
+        &mut self,
+        core: &Core,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Trouble>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.gap = None;
+            return Poll::Ready(frame.map(|frame| frame.map_err(Trouble::Cut)));
+        }
+        let idle = self.idle;
+        let gap = self.gap.get_or_insert_with(|| core.wheel.sleep(idle));
+        ready!(Pin::new(gap).poll(cx));
+        Poll::Ready(Some(Err(Trouble::Idle(idle))))
+    }
+
+    /// The next bytes; trailers are read and dropped.
+    pub(super) async fn data(&mut self, core: &Core) -> Result<Option<Bytes>, Trouble> {
+        loop {
+            match std::future::poll_fn(|cx| self.poll_frame(core, cx)).await {
+                None => return Ok(None),
+                Some(Err(trouble)) => return Err(trouble),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) if data.is_empty() => {}
+                    Ok(data) => return Ok(Some(data)),
+                    Err(_trailers) => {}
+                },
+            }
+        }
+    }
+
+    /// What can be read without waiting: mostly all of a short body, which came with its head.
+    pub(super) async fn now(&mut self) -> Now {
+        std::future::poll_fn(|cx| {
+            let now = match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Pending => Now::Nothing,
+                Poll::Ready(None) => Now::End,
+                Poll::Ready(Some(Err(source))) => Now::Trouble(Trouble::Cut(source)),
+                // Trailers at once: there was no body.
+                Poll::Ready(Some(Ok(frame))) => frame.into_data().map_or(Now::End, Now::Data),
+            };
+            Poll::Ready(now)
+        })
+        .await
+    }
+}
+
+/// What a body had ready.
+pub(super) enum Now {
+    Nothing,
+    Data(Bytes),
+    End,
+    Trouble(Trouble),
+}

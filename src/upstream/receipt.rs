@@ -1,0 +1,316 @@
+//! Asking a tool what became of a call, and reading its answer without ever guessing.
+//!
+//! Whatever is not a well-formed answer for exactly this call id is [`RawAnswer::Unknown`] with a
+//! reason. Whether a "not found" is believed is not decided here (`call::receipt::Belief`).
+//! Deliberately absent: redirects, retries, caches.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+
+use super::exchange::{Ended, Exchange, Mode, Outgoing, Terms};
+use super::{Answer, Core, Destination, Payload, SetupError, headers};
+use crate::call::id::CallId;
+use crate::call::outcome::{NotSent, Unclear};
+use crate::call::receipt::{Answer as Said, State};
+use crate::call::time::Wall;
+use crate::config::route::{ReceiptRule, Upstream, UpstreamKind};
+use crate::config::template::Template;
+
+mod fill;
+mod mapping;
+
+/// Where and how a route's tool is asked. Its connections are its own: a receipt endpoint that
+/// drips never holds one an attempt could use.
+pub struct ReceiptEndpoint {
+    destination: Arc<Destination>,
+    base_path: Arc<str>,
+    path: Template,
+    method: Method,
+    body: Option<Template>,
+    body_is: fill::Form,
+    headers: HeaderMap,
+    mapping: mapping::Mapping,
+    max_body: usize,
+}
+
+/// One question.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// The route's field for the call id.
+    pub field: &'a HeaderName,
+    /// The call asked about.
+    pub call_id: &'a CallId,
+    /// Its idempotency key, for templates that name it.
+    pub key: Option<&'a str>,
+    /// The trace context.
+    pub traceparent: Option<&'a HeaderValue>,
+    /// The caller's credential fields, where the route forwards them.
+    pub credentials: Option<&'a HeaderMap>,
+    /// `timeouts.connect`.
+    pub connect: Duration,
+    /// `timeouts.receipt`: over everything.
+    pub timeout: Duration,
+}
+
+/// What was learned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The word.
+    pub answer: RawAnswer,
+    /// The call's result, when the receipt carries a complete one.
+    pub result: Option<Answer>,
+    /// The receipt document itself, when it was a well-formed answer with a state.
+    pub document: Option<Bytes>,
+    /// Since when the endpoint would know the call (a callgate's `knowsSince`).
+    pub knows_since: Option<Wall>,
+}
+
+/// A receipt's word before it is weighed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawAnswer {
+    /// A mapped state word for this call id (never [`State::Unknown`]: that is [`Why::Said`]).
+    State(State),
+    /// "Never heard of it".
+    NotFound,
+    /// No information.
+    Unknown(Why),
+}
+
+/// Why an answer is no information; a word for logs and history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// The tool itself says that it does not know.
+    Said,
+    /// No complete answer within `timeouts.receipt`.
+    Timeout,
+    /// No connection.
+    Unreachable,
+    /// TLS failed.
+    Tls,
+    /// The connection broke, or the answer was no HTTP.
+    Disconnect,
+    /// The answer is longer than `receipt.max_body`.
+    TooLarge,
+    /// 3xx: never followed.
+    Redirect,
+    /// 401, 403 or 407.
+    Denied,
+    /// 429.
+    RateLimited,
+    /// 5xx.
+    ServerError,
+    /// Another status nobody mapped.
+    Status,
+    /// An empty body.
+    Empty,
+    /// A web page.
+    Html,
+    /// Not JSON, or only half of it.
+    NotJson,
+    /// Another call's receipt.
+    OtherCall,
+    /// No call id in the answer, though the question went by idempotency key.
+    NoCallId,
+    /// No state where one should stand.
+    NoState,
+    /// A state word nobody mapped.
+    UnmappedState,
+    /// A "not found" about something else than the call (a gateway's own 404).
+    OtherNotFound,
+    /// The question could not be put: the route's template needs a key the call has not.
+    NoQuestion,
+}
+
+impl Why {
+    /// The word in logs and history.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Said => "said-unknown",
+            Self::Timeout => "timeout",
+            Self::Unreachable => "unreachable",
+            Self::Tls => "tls",
+            Self::Disconnect => "disconnect",
+            Self::TooLarge => "too-large",
+            Self::Redirect => "redirect",
+            Self::Denied => "denied",
+            Self::RateLimited => "rate-limited",
+            Self::ServerError => "server-error",
+            Self::Status => "unexpected-status",
+            Self::Empty => "empty",
+            Self::Html => "html",
+            Self::NotJson => "not-json",
+            Self::OtherCall => "other-call-id",
+            Self::NoCallId => "no-call-id",
+            Self::NoState => "no-state",
+            Self::UnmappedState => "unmapped-state",
+            Self::OtherNotFound => "other-not-found",
+            Self::NoQuestion => "no-question",
+        }
+    }
+}
+
+impl RawAnswer {
+    /// The answer as the machine takes it, "not found" still unweighed.
+    #[must_use]
+    pub const fn said(self) -> Said {
+        match self {
+            Self::State(state) => Said::State(state),
+            Self::NotFound => Said::NotFound,
+            Self::Unknown(_) => Said::State(State::Unknown),
+        }
+    }
+}
+
+impl Asked {
+    /// An answer without any information.
+    #[must_use]
+    pub const fn unknown(why: Why) -> Self {
+        let answer = RawAnswer::Unknown(why);
+        Self {
+            answer,
+            result: None,
+            document: None,
+            knows_since: None,
+        }
+    }
+}
+
+impl ReceiptEndpoint {
+    /// The endpoint of a route, with connections for `cores` cores.
+    ///
+    /// # Errors
+    /// What can never work, as for [`super::Tool::new`], and a path that is none.
+    pub fn new(
+        upstream: &Upstream,
+        rule: &ReceiptRule,
+        cores: usize,
+    ) -> Result<Arc<Self>, SetupError> {
+        let endpoint = rule.elsewhere.as_ref().unwrap_or(&upstream.endpoint);
+        let destination = Destination::new(endpoint, upstream.ca.as_ref(), upstream.pool, cores)?;
+        let made = Self {
+            destination,
+            base_path: Arc::clone(&endpoint.base_path),
+            path: rule.path.clone(),
+            method: rule.method.clone(),
+            body: rule.body.clone(),
+            body_is: rule.body.as_ref().map_or(fill::Form::Json, fill::Form::of),
+            headers: upstream.headers.clone(),
+            mapping: mapping::Mapping::new(rule, upstream.kind == UpstreamKind::Callgate),
+            max_body: rule.max_body,
+        };
+        // A path that is none for a plain id is none for any: say so at start.
+        let sample = CallId::parse(b"sample").expect("a plain word is a call id");
+        if let Some(path) = made.path(&sample, Some("sample")) {
+            PathAndQuery::try_from(path.as_str())
+                .map_err(|source| SetupError::Path { path, source })?;
+        }
+        Ok(Arc::new(made))
+    }
+
+    /// Where questions go.
+    #[must_use]
+    pub const fn destination(&self) -> &Arc<Destination> {
+        &self.destination
+    }
+
+    /// Asks once. Never fails: what goes wrong is an answer too.
+    pub async fn ask(&self, core: &Core, question: &Question<'_>) -> Asked {
+        let Some(outgoing) = self.outgoing(question) else {
+            return Asked::unknown(Why::NoQuestion);
+        };
+        let terms = Terms {
+            connect: question.connect.min(question.timeout),
+            idle: question.timeout,
+            max_kept: self.max_body,
+            mode: Mode::Collect,
+        };
+        let mut exchange = Exchange::new(core, &self.destination, outgoing, terms);
+        let ended = tokio::select! {
+            ended = &mut exchange => ended,
+            () = core.wheel.sleep(question.timeout) => return Asked::unknown(Why::Timeout),
+        };
+        match ended {
+            Ended::Collected(answer) => self.mapping.read(question.call_id, answer),
+            // Longer than may be read: dropped here, and its connection with it.
+            Ended::Streaming(_) => Asked::unknown(Why::TooLarge),
+            Ended::NotSent(NotSent::Tls) => Asked::unknown(Why::Tls),
+            Ended::NotSent(NotSent::Connect | NotSent::HandedBack | NotSent::Refused) => {
+                Asked::unknown(Why::Unreachable)
+            }
+            Ended::Unclear(Unclear::Timeout) => Asked::unknown(Why::Timeout),
+            Ended::Unclear(Unclear::Disconnect) => Asked::unknown(Why::Disconnect),
+        }
+    }
+
+    fn outgoing(&self, question: &Question<'_>) -> Option<Outgoing> {
+        let path = self.path(question.call_id, question.key)?;
+        let target = PathAndQuery::try_from(path).ok()?;
+        let mut fields = HeaderMap::with_capacity(8);
+        fields.insert(HOST, self.destination.host().clone());
+        fields.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        if let Some(trace) = question.traceparent {
+            fields.insert(headers::TRACEPARENT, trace.clone());
+        }
+        if let Some(credentials) = question.credentials {
+            headers::set_all(&mut fields, credentials);
+        }
+        let body = match &self.body {
+            None => Bytes::new(),
+            Some(template) => {
+                fields.insert(CONTENT_TYPE, self.body_is.media_type());
+                let form = self.body_is;
+                Bytes::from(fill::fill(template, question.call_id, question.key, form)?)
+            }
+        };
+        if !body.is_empty() {
+            fields.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        }
+        headers::set_all(&mut fields, &self.headers);
+        fields.insert(question.field, headers::id_value(question.call_id));
+        let method = self.method.clone();
+        Some(Outgoing {
+            method,
+            target,
+            headers: fields,
+            body: Payload::from(body),
+        })
+    }
+
+    fn path(&self, id: &CallId, key: Option<&str>) -> Option<String> {
+        let filled = fill::fill(&self.path, id, key, fill::Form::Url)?;
+        let slash = if filled.starts_with('/') { "" } else { "/" };
+        Some(format!("{}{slash}{filled}", self.base_path))
+    }
+}
+
+impl fmt::Debug for ReceiptEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "ReceiptEndpoint({} {:?}{})",
+            self.method, self.destination, self.path
+        )
+    }
+}
+
+/// Whether a status says that the asker, not the call, is the trouble.
+const fn status_trouble(status: StatusCode) -> Option<Why> {
+    match status.as_u16() {
+        200..=299 => None,
+        300..=399 => Some(Why::Redirect),
+        401 | 403 | 407 => Some(Why::Denied),
+        429 => Some(Why::RateLimited),
+        500..=599 => Some(Why::ServerError),
+        _ => Some(Why::Status),
+    }
+}
+
+#[cfg(test)]
+mod tests;
