@@ -6,6 +6,7 @@
 //! opaque.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
+use super::wire::Wire;
 use crate::clock::{Wheel, wheel};
 use crate::flow::told::{BodyError, Stream};
 
@@ -35,6 +37,8 @@ pub struct Arriving {
     /// Bytes that may still come.
     left: usize,
     pace: Pace,
+    ended: bool,
+    wire: Arc<Wire>,
 }
 
 /// Why a body is not there. Always the caller's doing.
@@ -69,6 +73,8 @@ pub(super) struct Reading {
     pub(super) patience: Duration,
     /// `body.max_request`.
     pub(super) limit: usize,
+    /// Where it comes from.
+    pub(super) wire: Arc<Wire>,
 }
 
 impl Arriving {
@@ -81,17 +87,22 @@ impl Arriving {
             wheel,
             patience,
             limit,
+            wire,
         } = reading;
+        let pace = Pace {
+            wheel,
+            patience,
+            enough,
+            came: 0,
+            wait: None,
+        };
+        let ended = body.is_end_stream();
         Self {
             body,
             left: limit,
-            pace: Pace {
-                wheel,
-                patience,
-                enough,
-                came: 0,
-                wait: None,
-            },
+            pace,
+            ended,
+            wire,
         }
     }
 
@@ -117,7 +128,10 @@ impl Body for Arriving {
             return Poll::Ready(Some(Err(BodyProblem::TooSlow)));
         };
         Poll::Ready(match next {
-            None => None,
+            None => {
+                this.ended = true;
+                None
+            }
             Some(Err(error)) => Some(Err(BodyProblem::Broken(error))),
             Some(Ok(frame)) => {
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
@@ -126,6 +140,7 @@ impl Body for Arriving {
                     None => Some(Err(BodyProblem::TooLarge)),
                     Some(left) => {
                         this.left = left;
+                        this.ended = this.body.is_end_stream();
                         Some(Ok(frame))
                     }
                 }
@@ -139,6 +154,12 @@ impl Body for Arriving {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.wire.uploaded(self.ended);
     }
 }
 
@@ -162,13 +183,10 @@ impl Pace {
 /// Collects a body.
 ///
 /// # Errors
-/// What is wrong with it; an announced length over the limit is refused without reading.
+/// What is wrong with it.
 pub(super) async fn collect(body: Incoming, reading: Reading) -> Result<Bytes, BodyProblem> {
     if body.is_end_stream() {
         return Ok(Bytes::new());
-    }
-    if body.size_hint().lower() > reading.limit as u64 {
-        return Err(BodyProblem::TooLarge);
     }
     let mut body = Arriving::paced(body, reading, SLICE);
     let Some(first) = next_data(&mut body).await? else {
