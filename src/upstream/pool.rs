@@ -134,7 +134,9 @@ impl Pool {
         shard.resting.push_back(Resting { conn, until });
         let start = !std::mem::replace(&mut shard.swept, true);
         drop(shard);
-        drop(over);
+        if over.is_some() {
+            tracing::debug!(max_idle = self.max_idle, "the longest idle connection made room");
+        }
         start
     }
 
