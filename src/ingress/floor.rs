@@ -188,7 +188,7 @@ impl Floor {
         }
         if wire.phase() == Phase::Head {
             self.settings.unrouted.refused.inc(Code::RequestTimeout);
-            wire.last_words(SLOW_HEAD);
+            wire.last_words(&SLOW_HEAD);
         }
         wire.close();
     }

@@ -10,11 +10,12 @@ use http::request::Parts;
 use http::{HeaderName, Method};
 use http_body::Body as _;
 
-use super::{Guest, NamedBy, Refusal, SOON, Visit};
+use super::{Guest, NamedBy, Refusal, Visit};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::flow::told::{Problem, Told};
 use crate::ingress::body::BodyProblem;
 use crate::ingress::identify::{self, IdProblem};
+use crate::ingress::reply::problem::SOON;
 use crate::ingress::{Door, Faced, Knock};
 
 /// The parts of a request line that are neither method nor target, and its line end.

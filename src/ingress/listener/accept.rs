@@ -186,7 +186,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 /// Tells a newcomer why, and reads on a little: a close over unread bytes would be a reset, which
 /// can overtake the answer.
 async fn say_no_room(mut stream: TcpStream) {
-    if stream.write_all(NO_ROOM).is_err() || stream.shutdown(Shutdown::Write).is_err() {
+    if stream.write_all(&NO_ROOM).is_err() || stream.shutdown(Shutdown::Write).is_err() {
         return;
     }
     let until_closed = async {

@@ -165,6 +165,20 @@ impl Gate {
         Peer::connect(self.ingress.address()).await
     }
 
+    /// Waits until so many connections are open; the gateway tells nobody when that happens.
+    pub(super) async fn until_open(&self, connections: usize) {
+        while self.ingress.connections() != connections {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Waits until no call runs.
+    pub(super) async fn until_idle(&self) {
+        while self.ingress.calls() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     pub(super) fn route(&self, at: usize) -> &FakeRoute {
         &self.door.routes[at]
     }
