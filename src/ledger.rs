@@ -11,7 +11,10 @@
 //! the one suite both pass. Deliberately absent: policy (who decides what is written is `flow`),
 //! time and chance (they come as arguments), and every form of "read, then write".
 
+#[cfg(test)]
+mod contract;
 pub mod error;
+pub mod memory;
 pub mod pending;
 pub mod record;
 mod rule;
@@ -54,7 +57,7 @@ pub trait Ledger: Send + Sync {
     fn fact(&self, fact: Fact) -> Pending<FactWritten>;
 
     /// Adds history to a life of a call. Nothing waits for it; it is written with the next group,
-    /// before every verb handed over later. When the ledger cannot take it, it is lost and counted.
+    /// before every later verb that writes. When the ledger cannot take it, it is lost and counted.
     fn note(&self, row: RowId, life: u32, entries: Vec<Entry>);
 
     /// Claims up to `limit` dead letters that are due, or whose worker's lease ran out, for

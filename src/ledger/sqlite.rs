@@ -273,3 +273,6 @@ impl Drop for SqliteLedger {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,7 +94,7 @@ pub(super) fn park(db: &Db, row: RowId, life: u32, now: Wall, how: &Park) -> rus
             )?
             .execute(params![row.0, word.as_str(), now.0])?;
     }
-    if let Some(kept) = &how.kept {
+    if let (Some(kept), None) = (&how.kept, ended) {
         keep(db, row, &Columns::of(Some(kept)))?;
     }
     let sql = "INSERT INTO dead_letter (call, life, call_id, route, client, business_key, \

@@ -40,7 +40,7 @@ struct Standing {
 /// Claims id and key, or says who has them.
 pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun> {
     let policy = db.policy(&claiming.new.policy)?;
-    let row = db.next_row();
+    let row = db.fresh_row();
     let fresh = Claim { row, life: 1, fence: 1 };
     if insert(db, claiming, policy, row, Guard::UnknownId)? {
         return Ok(Begun::Claimed(fresh));
@@ -82,7 +82,7 @@ enum Guard {
 }
 
 fn insert(
-    db: &Db,
+    db: &mut Db,
     Claiming { new, headers }: &Claiming,
     policy: i64,
     row: RowId,
@@ -136,6 +136,9 @@ fn insert(
         headers,
         &*new.request.body,
     ])?;
+    if written == 1 {
+        db.use_row(row);
+    }
     Ok(written == 1)
 }
 

@@ -36,6 +36,7 @@ pub(super) struct Wal {
 
 /// The checkpointer's thread: until the writer has ended.
 pub(super) fn run(conn: &Connection, shared: &Arc<Shared>) {
+    shared.register_checkpointer();
     let mut seen = 0;
     let mut idle = 0;
     while !shared.has_ended() {

@@ -17,7 +17,7 @@ pub(super) struct Db {
     pub(super) conn: Connection,
     /// How long ended dead letters stay.
     pub(super) retention: Duration,
-    next_row: i64,
+    last_row: i64,
     policies: HashMap<Arc<str>, i64>,
     /// The snapshot of the last call: most calls share one, and comparing addresses is cheaper
     /// than hashing the text.
@@ -28,14 +28,18 @@ impl Db {
     pub(super) fn new(conn: Connection, retention: Duration) -> rusqlite::Result<Self> {
         let last: i64 =
             conn.query_row("SELECT coalesce(max(id), 0) FROM calls", [], |row| row.get(0))?;
-        Ok(Self { conn, retention, next_row: last, policies: HashMap::new(), last_policy: None })
+        Ok(Self { conn, retention, last_row: last, policies: HashMap::new(), last_policy: None })
     }
 
     /// A row number that no call of this process had before. Given out here and not by SQLite,
     /// which would use the number of a purged row again, and a forgotten claim with it.
-    pub(super) const fn next_row(&mut self) -> RowId {
-        self.next_row += 1;
-        RowId(self.next_row)
+    pub(super) const fn fresh_row(&self) -> RowId {
+        RowId(self.last_row + 1)
+    }
+
+    /// That number has a row now.
+    pub(super) const fn use_row(&mut self, row: RowId) {
+        self.last_row = row.0;
     }
 
     /// The row of a policy snapshot, written when it is new.

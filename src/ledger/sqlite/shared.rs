@@ -166,9 +166,13 @@ impl Shared {
             && self.checkpoint_wanted.swap(false, Ordering::Relaxed)
     }
 
+    /// Makes this thread the one that is woken by commits and by the end.
+    pub(super) fn register_checkpointer(&self) {
+        *self.checkpointer.lock() = Some(std::thread::current());
+    }
+
     /// Lets the checkpointer sleep until the next commit, or until the ledger ends.
     pub(super) fn sleep_until_commit(&self) {
-        *self.checkpointer.lock() = Some(std::thread::current());
         let seen = self.commits();
         self.checkpointer_asleep.store(true, Ordering::Release);
         // A commit between the reading and the flag would be slept through.

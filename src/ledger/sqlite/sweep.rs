@@ -19,7 +19,8 @@ pub(super) fn claim_due(
     limit: usize,
 ) -> rusqlite::Result<Vec<Due>> {
     const ABANDONED: &str = "SELECT call, life FROM dead_letter \
-        WHERE state = 'RUNNING' AND lease_until <= ?1 ORDER BY lease_until LIMIT ?2";
+        WHERE state = 'RUNNING' AND lease_until <= ?1 \
+        ORDER BY lease_until, next_retry_time LIMIT ?2";
     const QUEUED: &str = "SELECT call, life FROM dead_letter \
         WHERE state = 'QUEUED' AND next_retry_time <= ?1 ORDER BY next_retry_time LIMIT ?2";
     let mut rows: Vec<(RowId, u32)> = Vec::new();

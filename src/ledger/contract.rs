@@ -1,0 +1,273 @@
+//! What every ledger promises, as one suite: a function per promise, run against each ledger.
+//!
+//! The functions take a factory and wait inline, so that they say nothing about threads and
+//! runtimes; what only a file can do wrong is tested beside `sqlite`.
+
+pub(super) mod claims;
+pub(super) mod facts;
+pub(super) mod intentions;
+pub(super) mod keeping;
+mod model;
+pub(super) mod rounds;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+
+use super::{
+    Begun, CallView, Claim, DeadLetter, DeadState, Due, Fact, FactWritten, Filter, Intention, Kept,
+    Known, Ledger, NewCall, News, Owner, Park, Place, Reply, StoredRequest, Verdict, Written,
+};
+use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
+use crate::call::time::Wall;
+
+/// A ledger under test and what it needs to live.
+pub(super) struct World {
+    pub(super) ledger: Arc<dyn Ledger>,
+    /// The folder of its file, removed with it.
+    pub(super) _folder: Option<tempfile::TempDir>,
+}
+
+/// Makes an empty ledger whose ended dead letters stay for [`RETENTION`].
+pub(super) type Factory = fn() -> World;
+
+pub(super) const NOW: Wall = Wall(1_700_000_000_000);
+pub(super) const RETENTION: Duration = Duration::from_secs(30 * 86_400);
+pub(super) const WINDOW: Duration = Duration::from_secs(86_400);
+pub(super) const LEASE: Duration = Duration::from_secs(30);
+
+/// Runs the whole suite against the ledgers of a factory, one test per promise.
+macro_rules! suite {
+    ($factory:expr; $($part:ident { $($promise:ident,)* })*) => {
+        $($(
+            #[test]
+            fn $promise() {
+                crate::ledger::contract::$part::$promise($factory);
+            }
+        )*)*
+    };
+    ($factory:expr) => {
+        crate::ledger::contract::suite! { $factory;
+            claims {
+                an_id_is_claimed_once_by_64_racing_callers,
+                a_repeat_is_told_the_call_and_whether_it_is_the_same,
+                a_settled_call_is_replayed_until_its_window_is_over,
+                a_replay_makes_the_window_run_anew,
+                an_unresolved_call_never_expires,
+                a_released_id_lives_again,
+                a_key_belongs_to_one_call,
+                a_key_is_freed_by_a_definite_refusal_and_kept_by_success,
+                an_expired_key_is_claimed_anew,
+                keys_are_apart_by_client_and_route,
+                another_client_cannot_use_an_id_at_the_same_upstream,
+                everything_that_was_stored_comes_back,
+            }
+            facts {
+                a_clean_call_needs_two_records,
+                an_unbinding_answer_frees_id_and_key,
+                a_receipt_settles_with_or_without_a_reply,
+                a_terminal_state_is_never_overwritten,
+                a_difference_is_recorded_once_per_kind,
+                a_fact_needs_no_claim,
+                a_fact_ends_a_dead_letter,
+                a_fact_about_an_earlier_life_changes_nothing,
+                a_body_too_large_to_keep_leaves_its_digest,
+                headers_come_back_byte_for_byte,
+            }
+            intentions {
+                a_send_is_counted_only_in_order,
+                a_stale_claim_writes_nothing,
+                a_settled_call_takes_no_intention,
+                parking_is_one_step,
+                a_never_sent_call_ends_and_frees_its_names,
+                a_parked_call_takes_no_send_from_the_line,
+                a_heartbeat_extends_only_the_current_lease,
+                history_is_kept_in_order,
+            }
+            rounds {
+                due_calls_are_claimed_in_order_and_once,
+                a_round_carries_everything_it_needs,
+                an_abandoned_round_is_claimed_by_another,
+                rounds_are_counted_in_the_row,
+                the_last_round_ends_in_front_of_a_human,
+                a_released_round_is_due_as_before,
+                a_round_may_send_under_its_claim,
+                a_crash_parks_what_was_sent_and_closes_what_was_not,
+                a_shared_ledger_recovers_only_what_ran_out,
+            }
+            keeping {
+                what_is_over_goes_and_what_is_unresolved_stays,
+                a_replayed_call_is_purged_later,
+                an_ended_dead_letter_stays_for_its_retention,
+                dead_letters_are_listed_by_every_filter,
+                pages_meet_without_gap_or_overlap,
+                open_dead_letters_are_tallied,
+                proofs_are_remembered,
+                a_closed_ledger_says_so,
+                the_ledger_knows_since_when,
+            }
+        }
+    };
+}
+pub(super) use suite;
+
+fn id(text: &str) -> CallId {
+    CallId::parse(text.as_bytes()).unwrap()
+}
+
+/// An ordinary call: first send noted, no key.
+fn call(text: &str) -> NewCall {
+    let mut headers = HeaderMap::new();
+    headers.insert("content-type", HeaderValue::from_static("application/json"));
+    NewCall {
+        client: ClientName::anonymous(),
+        call_id: id(text),
+        source: IdSource::Client,
+        route: "orders".into(),
+        upstream: "http://tool:9000".into(),
+        policy: "policy one".into(),
+        fingerprint: Fingerprint([7; 32]),
+        idempotency_key: None,
+        business_key: None,
+        request: StoredRequest {
+            method: Method::POST,
+            target: "/orders?x=1".into(),
+            headers,
+            body: Bytes::from_static(b"{\"n\":1}"),
+            credential: false,
+        },
+        trace: None,
+        owner: owner("one"),
+        lease_until: NOW.after(LEASE),
+        now: NOW,
+        window: WINDOW,
+        first_send: true,
+        promised: false,
+        exclusive_id: true,
+    }
+}
+
+fn keyed(text: &str, key: &str) -> NewCall {
+    NewCall { idempotency_key: Some(key.into()), ..call(text) }
+}
+
+fn owner(name: &str) -> Owner {
+    Owner::new(name)
+}
+
+fn secs(n: u64) -> Wall {
+    NOW.after(Duration::from_secs(n))
+}
+
+fn reply(status: u16) -> Reply {
+    let mut headers = HeaderMap::new();
+    headers.insert("x-status", HeaderValue::from(status));
+    Reply {
+        status: StatusCode::from_u16(status).unwrap(),
+        headers,
+        body: Kept::Whole(Bytes::from(format!("body of {status}"))),
+    }
+}
+
+fn answer(status: u16) -> News {
+    News::Answer { n: 1, reply: reply(status), success: status < 400 }
+}
+
+fn unbinding(status: u16) -> News {
+    News::Unbinding { n: 1, reply: reply(status) }
+}
+
+fn receipt(verdict: Verdict) -> News {
+    News::Receipt { verdict, reply: None, document: Some(Bytes::from_static(b"{}")) }
+}
+
+fn queued(due: Wall) -> Intention {
+    Intention::Park(park(Place::Queued { due }))
+}
+
+fn park(place: Place) -> Park {
+    Park {
+        reason: "timeout".into(),
+        place,
+        reached: place != Place::NeverSent,
+        last_error: "no answer within 8s".into(),
+        kept: None,
+    }
+}
+
+impl World {
+    fn begin(&self, new: NewCall) -> Begun {
+        self.ledger.begin(new).wait().unwrap()
+    }
+
+    fn claim(&self, new: NewCall) -> Claim {
+        match self.begin(new) {
+            Begun::Claimed(claim) => claim,
+            other => panic!("expected a claim, got {other:?}"),
+        }
+    }
+
+    fn known(&self, new: NewCall) -> Known {
+        match self.begin(new) {
+            Begun::Known(known) => *known,
+            other => panic!("expected a known call, got {other:?}"),
+        }
+    }
+
+    fn append(&self, claim: Claim, now: Wall, intention: Intention) -> Written {
+        self.ledger.append(claim, now, intention).wait().unwrap()
+    }
+
+    fn applied(&self, claim: Claim, now: Wall, intention: Intention) {
+        assert_eq!(self.append(claim, now, intention), Written::Applied);
+    }
+
+    fn fact(&self, claim: Claim, now: Wall, news: News) -> FactWritten {
+        let Claim { row, life, .. } = claim;
+        self.ledger.fact(Fact { row, life, now, entries: Vec::new(), news }).wait().unwrap()
+    }
+
+    fn settled(&self, claim: Claim, now: Wall, news: News) {
+        assert_eq!(self.fact(claim, now, news), FactWritten::Applied);
+    }
+
+    /// A call that is parked at `NOW` and due then.
+    fn dead(&self, text: &str) -> Claim {
+        let claim = self.claim(call(text));
+        self.applied(claim, NOW, queued(NOW));
+        claim
+    }
+
+    fn due(&self, who: &str, now: Wall, limit: usize) -> Vec<Due> {
+        self.ledger.claim_due(owner(who), now, now.after(LEASE), limit).wait().unwrap()
+    }
+
+    /// The one round that is due.
+    fn round(&self, who: &str, now: Wall) -> Due {
+        let mut due = self.due(who, now, 9);
+        assert_eq!(due.len(), 1);
+        due.remove(0)
+    }
+
+    fn view(&self, text: &str) -> CallView {
+        let mut found = self.ledger.view(None, id(text)).wait().unwrap();
+        assert_eq!(found.len(), 1, "{text}");
+        found.remove(0)
+    }
+
+    fn is_gone(&self, text: &str) -> bool {
+        self.ledger.view(None, id(text)).wait().unwrap().is_empty()
+    }
+
+    fn letter(&self, text: &str) -> DeadLetter {
+        self.view(text).dead_letter.expect("the call has a dead letter")
+    }
+
+    fn listed(&self, filter: Filter) -> Vec<String> {
+        let page = self.ledger.dead_letters(filter, None, 100).wait().unwrap();
+        assert_eq!(page.next, None);
+        page.items.iter().map(|item| item.call_id.to_string()).collect()
+    }
+}

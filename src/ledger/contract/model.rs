@@ -1,0 +1,224 @@
+//! The two ledgers against each other: whatever is asked of them, they tell the same.
+//!
+//! The suite checks promises one by one; this walks random schedules in which claims go stale,
+//! clocks step back and ids live again. The ledger in memory is the model: short enough to read.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::ledger::memory::MemoryLedger;
+use crate::ledger::sqlite::{Options, SqliteLedger, Sync};
+use crate::ledger::{Entry, OwnerTest};
+
+#[derive(Clone, Debug)]
+enum Op {
+    Begin { id: u8, client: u8, key: Option<u8>, print: u8, route: u8, bits: u8 },
+    Send { claim: usize, n: u32 },
+    Park { claim: usize, place: u8 },
+    Round { claim: usize, kind: u8 },
+    Fact { claim: usize, kind: u8 },
+    Extend { claim: usize },
+    Note { claim: usize },
+    Due { owner: u8, limit: usize },
+    Recover { owner: u8, all: bool },
+    Purge { batch: usize },
+    Pass { secs: i64 },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let claim = || 0..12_usize;
+    prop_oneof![
+        4 => (0..3_u8, 0..2_u8, prop::option::of(0..2_u8), 0..2_u8, 0..2_u8, any::<u8>())
+            .prop_map(|(id, client, key, print, route, bits)| Op::Begin {
+                id, client, key, print, route, bits
+            }),
+        1 => (claim(), 1..4_u32).prop_map(|(claim, n)| Op::Send { claim, n }),
+        2 => (claim(), 0..3_u8).prop_map(|(claim, place)| Op::Park { claim, place }),
+        2 => (claim(), 0..3_u8).prop_map(|(claim, kind)| Op::Round { claim, kind }),
+        2 => (claim(), 0..6_u8).prop_map(|(claim, kind)| Op::Fact { claim, kind }),
+        1 => claim().prop_map(|claim| Op::Extend { claim }),
+        1 => claim().prop_map(|claim| Op::Note { claim }),
+        2 => (0..2_u8, 0..3_usize).prop_map(|(owner, limit)| Op::Due { owner, limit }),
+        1 => (0..2_u8, any::<bool>()).prop_map(|(owner, all)| Op::Recover { owner, all }),
+        1 => (1..3_usize).prop_map(|batch| Op::Purge { batch }),
+        2 => prop_oneof![-40..40_i64, Just(86_400), Just(31 * 86_400)]
+            .prop_map(|secs| Op::Pass { secs }),
+    ]
+}
+
+/// One ledger on its way through a schedule.
+struct Walk {
+    world: World,
+    now: Wall,
+    claims: Vec<Claim>,
+}
+
+impl Walk {
+    fn claim(&self, n: usize) -> Claim {
+        let nowhere = Claim { row: crate::ledger::RowId(0), life: 1, fence: 1 };
+        self.claims.get(self.claims.len().wrapping_sub(n + 1)).copied().unwrap_or(nowhere)
+    }
+
+    /// Does one thing and tells what the ledger said.
+    fn step(&mut self, op: &Op) -> String {
+        let now = self.now;
+        match op {
+            Op::Begin { id, client, key, print, route, bits } => {
+                let begun = self.world.begin(NewCall {
+                    client: ClientName::new(if *client == 0 { "a" } else { "b" }),
+                    idempotency_key: key.map(|key| format!("k{key}").into()),
+                    fingerprint: Fingerprint([*print; 32]),
+                    route: if *route == 0 { "orders".into() } else { "returns".into() },
+                    owner: owner(if bits & 1 == 0 { "one" } else { "two" }),
+                    first_send: bits & 2 == 0,
+                    promised: bits & 4 == 0,
+                    exclusive_id: bits & 8 == 0,
+                    upstream: if bits & 16 == 0 { "http://a".into() } else { "http://b".into() },
+                    now,
+                    lease_until: now.after(LEASE),
+                    ..call(&format!("c{id}"))
+                });
+                match begun {
+                    Begun::Claimed(claim) => {
+                        self.claims.push(claim);
+                        format!("{claim:?}")
+                    }
+                    Begun::Known(known) => {
+                        format!("known {} {}", known.same_request, told(known.call))
+                    }
+                    Begun::KeyTaken(known) => {
+                        format!("key {} {}", known.same_request, told(known.call))
+                    }
+                    Begun::Foreign => "foreign".to_owned(),
+                }
+            }
+            Op::Send { claim, n } => {
+                let lease_until = now.after(LEASE);
+                self.append(*claim, Intention::Send { n: *n, cause: None, lease_until })
+            }
+            Op::Park { claim, place } => {
+                let place = match place {
+                    0 => Place::Queued { due: now.after(Duration::from_secs(5)) },
+                    1 => Place::Manual,
+                    _ => Place::NeverSent,
+                };
+                let kept = Some(reply(503));
+                self.append(*claim, Intention::Park(Park { kept, ..park(place) }))
+            }
+            Op::Round { claim, kind } => {
+                let (due, last_error) = (now.after(Duration::from_secs(9)), "round".into());
+                self.append(
+                    *claim,
+                    match kind {
+                        0 => Intention::NextRound { round: 1, due, last_error },
+                        1 => Intention::Manual { reason: "used up".into(), round: 2, last_error },
+                        _ => Intention::ReleaseLease,
+                    },
+                )
+            }
+            Op::Fact { claim, kind } => {
+                let news = match kind {
+                    0 => answer(200),
+                    1 => answer(404),
+                    2 => unbinding(401),
+                    3 => unbinding(304),
+                    4 => receipt(Verdict::Success),
+                    _ => receipt(Verdict::Failed),
+                };
+                format!("{:?}", self.world.fact(self.claim(*claim), now, news))
+            }
+            Op::Extend { claim } => {
+                let until = now.after(LEASE);
+                format!("{:?}", self.world.ledger.extend(self.claim(*claim), until).wait())
+            }
+            Op::Note { claim } => {
+                let Claim { row, life, .. } = self.claim(*claim);
+                let wait = Duration::from_millis(5);
+                let entry = Entry::Waited { at: now, why: "backoff".into(), wait };
+                if row.0 > 0 {
+                    self.world.ledger.note(row, life, vec![entry]);
+                }
+                String::new()
+            }
+            Op::Due { owner, limit } => {
+                let due = self.world.due(if *owner == 0 { "one" } else { "two" }, now, *limit);
+                self.claims.extend(due.iter().map(|due| due.claim));
+                due.into_iter().map(|due| format!("{:?} {}", due.claim, told(due.call))).collect()
+            }
+            Op::Recover { owner: who, all } => {
+                let who = owner(if *who == 0 { "one" } else { "two" });
+                let test = if *all { OwnerTest::AllOthers } else { OwnerTest::LeaseRanOut };
+                format!("{:?}", self.world.ledger.recover(who, now, test).wait())
+            }
+            Op::Purge { batch } => {
+                // Whether a row is only looked at again or removed differs in how often, not in what.
+                while self.world.ledger.purge(now, *batch).wait().unwrap().more {}
+                String::new()
+            }
+            Op::Pass { secs } => {
+                self.now = Wall(now.0 + secs * 1_000);
+                String::new()
+            }
+        }
+    }
+
+    fn append(&self, claim: usize, intention: Intention) -> String {
+        format!("{:?}", self.world.append(self.claim(claim), self.now, intention))
+    }
+
+    /// Everything the ledger knows.
+    fn everything(&self) -> String {
+        // A reader sees what is committed: let the history of the last step be that.
+        self.world.ledger.purge(Wall(0), 1).wait().unwrap();
+        let mut all = String::new();
+        for n in 0..3 {
+            let found = self.world.ledger.view(None, id(&format!("c{n}"))).wait().unwrap();
+            all.extend(found.into_iter().map(told));
+            all.push('\n');
+        }
+        let page = self.world.ledger.dead_letters(Filter::default(), None, 100).wait().unwrap();
+        let mut tally: Vec<_> =
+            self.world.ledger.tally().wait().unwrap().iter().map(|t| format!("{t:?}")).collect();
+        tally.sort();
+        format!("{all}{:#?} {tally:#?}", page.items)
+    }
+}
+
+/// A call as text. The order of history within one instant is the ledger's own business.
+fn told(mut call: CallView) -> String {
+    call.history.sort_by_key(|entry| (entry.at(), format!("{entry:?}")));
+    format!("{call:#?}")
+}
+
+/// Equal, or the first lines that are not.
+fn agree(model: &str, real: &str, at: &str) -> Result<(), TestCaseError> {
+    for (line, (model, real)) in model.lines().zip(real.lines()).enumerate() {
+        prop_assert_eq!(model, real, "{}, line {}", at, line);
+    }
+    prop_assert_eq!(model.lines().count(), real.lines().count(), "{}", at);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_ledgers_tell_the_same_story(ops in prop::collection::vec(op(), 1..60)) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("callgate.db");
+        let options =
+            Options { retention: RETENTION, sync: Sync::Normal, ..Options::new(&path, NOW) };
+        let file = Arc::new(SqliteLedger::open(&options, Arc::new(())).unwrap());
+        let walk = |ledger: Arc<dyn Ledger>| Walk {
+            world: World { ledger, _folder: None },
+            now: NOW,
+            claims: Vec::new(),
+        };
+        let mut model = walk(Arc::new(MemoryLedger::new(NOW, RETENTION)));
+        let mut real = walk(file);
+        for (n, op) in ops.iter().enumerate() {
+            agree(&model.step(op), &real.step(op), &format!("step {n}: {op:?}"))?;
+        }
+        agree(&model.everything(), &real.everything(), "in the end")?;
+    }
+}

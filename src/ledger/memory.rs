@@ -1,0 +1,365 @@
+//! The ledger in memory: for tests and simulated time only. Nothing survives the process.
+//!
+//! The same verbs with the same judgements (`rule`), completed inline, so that a test decides the
+//! order of everything and needs no runtime. It can be told to fail, which a real disk cannot.
+//! Deliberately absent: speed. It walks its rows where SQLite has an index.
+
+mod row;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::error::Cause;
+use super::rule::Weight;
+use super::view::DeadLetter;
+use super::{
+    Begun, CallView, Claim, Cursor, DeadState, Due, Entry, Fact, FactWritten, Filter, Health,
+    Intention, Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, PAGE_MAX, Page, Park,
+    Pending, Place, Proof, ProofNote, Purged, Recovered, RowId, Tally, Written,
+};
+use crate::call::id::{CallId, ClientName};
+use crate::call::time::Wall;
+use row::Row;
+
+/// How many records "may wait" in front of a ledger where none ever does.
+const CAPACITY: usize = 4_096;
+
+/// A ledger that forgets everything when it is dropped.
+pub struct MemoryLedger {
+    books: Mutex<Books>,
+    retention: Duration,
+    knows_since: Wall,
+    failures: AtomicU64,
+}
+
+#[derive(Default)]
+struct Books {
+    rows: BTreeMap<RowId, Row>,
+    proofs: BTreeMap<Arc<str>, ProofNote>,
+    last_row: i64,
+    closed: bool,
+}
+
+impl MemoryLedger {
+    /// An empty ledger that began at `now` and keeps ended dead letters for `retention`.
+    #[must_use]
+    pub fn new(now: Wall, retention: Duration) -> Self {
+        Self { books: Mutex::default(), retention, knows_since: now, failures: AtomicU64::new(0) }
+    }
+
+    /// Makes the next `count` writes fail as a full disk does. History fails silently, as it may.
+    pub fn fail_writes(&self, count: u64) {
+        self.failures.store(count, Ordering::SeqCst);
+    }
+
+    fn write<T>(&self, verb: impl FnOnce(&mut Books) -> T) -> Pending<T> {
+        let mut books = self.books.lock();
+        if books.closed {
+            return Pending::ready(Err(LedgerError::Closed));
+        }
+        let down = |left: u64| left.checked_sub(1);
+        if self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, down).is_ok() {
+            return Pending::ready(Err(injected()));
+        }
+        Pending::ready(Ok(verb(&mut books)))
+    }
+
+    fn read<T>(&self, question: impl FnOnce(&Books) -> T) -> Pending<T> {
+        let books = self.books.lock();
+        if books.closed {
+            return Pending::ready(Err(LedgerError::Closed));
+        }
+        Pending::ready(Ok(question(&books)))
+    }
+}
+
+fn injected() -> LedgerError {
+    let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+    LedgerError::Full { source: Cause::from(full) }
+}
+
+impl Books {
+    fn begin(&mut self, new: NewCall) -> Begun {
+        let (now, client) = (new.now, new.client.clone());
+        let with_id = |row: &&mut Row| row.view.call_id == new.call_id;
+        let mine = self.rows.values_mut().filter(with_id).find(|row| row.view.client == client);
+        let mine = match mine {
+            Some(row) if !row.held().is_free(now) => {
+                let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
+                return Begun::Known(row.known(same, now));
+            }
+            other => other.map(|row| row.view.row),
+        };
+        let foreign = |row: &Row| {
+            row.view.call_id == new.call_id
+                && row.view.client != client
+                && row.view.upstream == new.upstream
+                && !row.held().is_free(now)
+        };
+        if new.exclusive_id && self.rows.values().any(foreign) {
+            return Begun::Foreign;
+        }
+        if let Some(holder) = self.rows.values_mut().find(|row| row.holds_key_of(&new)) {
+            if !holder.held().is_free(now) {
+                let same = holder.is_same(&new);
+                return Begun::KeyTaken(holder.known(same, now));
+            }
+            holder.key_binds = false;
+        }
+        let number = mine.unwrap_or_else(|| {
+            self.last_row += 1;
+            RowId(self.last_row)
+        });
+        let old = self.rows.remove(&number);
+        let row = Row::new(number, new, old);
+        let claim = row.claim();
+        self.rows.insert(number, row);
+        Begun::Claimed(claim)
+    }
+
+    fn append(&mut self, claim: Claim, now: Wall, intention: Intention) -> Written {
+        let Some(row) = self.rows.get_mut(&claim.row) else { return Written::Stale };
+        let held = row.held();
+        if !held.honours(claim) || !held.allows(&intention) {
+            return Written::Stale;
+        }
+        row.append(now, intention);
+        Written::Applied
+    }
+
+    fn fact(&mut self, fact: Fact) -> FactWritten {
+        let Some(row) = self.rows.get_mut(&fact.row) else { return FactWritten::Gone };
+        let weight = row.held().weigh(fact.life, &fact.news);
+        if weight == Weight::Gone {
+            return FactWritten::Gone;
+        }
+        row.view.history.extend(fact.entries);
+        match weight {
+            Weight::Gone => FactWritten::Gone,
+            Weight::Repeats => FactWritten::Repeated,
+            Weight::Contradicts(kind) => {
+                let first = row.differ(fact.now, kind, &fact.news.told());
+                FactWritten::Difference { kind, first }
+            }
+            Weight::Applies => {
+                row.settle(fact.now, fact.news);
+                FactWritten::Applied
+            }
+        }
+    }
+
+    fn note(&mut self, row: RowId, life: u32, entries: Vec<Entry>) {
+        let Some(row) = self.rows.get_mut(&row).filter(|row| row.view.life == life) else {
+            return;
+        };
+        for entry in entries {
+            match entry {
+                Entry::Differs { at, kind, told } => {
+                    row.differ(at, kind, &told);
+                }
+                other => row.view.history.push(other),
+            }
+        }
+    }
+
+    fn claim_due(&mut self, owner: &Owner, now: Wall, lease_until: Wall, limit: usize) -> Vec<Due> {
+        let mut due: Vec<_> =
+            self.rows.values().filter_map(|row| Some((row.due(now)?, row.view.row))).collect();
+        due.sort();
+        due.truncate(limit);
+        due.into_iter()
+            .filter_map(|(_, row)| {
+                Some(self.rows.get_mut(&row)?.claim_round(owner, now, lease_until))
+            })
+            .collect()
+    }
+
+    fn recover(&mut self, owner: &Owner, now: Wall, dead: OwnerTest) -> Recovered {
+        let is_dead = |holder: &Owner, lease: Wall| {
+            holder != owner && (dead == OwnerTest::AllOthers || lease <= now)
+        };
+        let mut recovered = Recovered::default();
+        for row in self.rows.values_mut() {
+            if let Some(letter) = &mut row.view.dead_letter {
+                let holder = letter.owner.clone().zip(letter.lease_until);
+                if holder.is_some_and(|(holder, lease)| is_dead(&holder, lease)) {
+                    letter.release(DeadState::Queued);
+                    recovered.requeued += 1;
+                }
+            } else if row.view.settled.is_none() && is_dead(&row.view.owner, row.view.lease_until) {
+                let sent = row.view.sends > 0;
+                let lost = sent || row.promised;
+                *(if lost { &mut recovered.parked } else { &mut recovered.never_sent }) += 1;
+                row.park(
+                    now,
+                    Park {
+                        reason: if lost { "crash" } else { "never-sent" }.into(),
+                        place: if lost { Place::Queued { due: now } } else { Place::NeverSent },
+                        reached: sent,
+                        last_error: "the gateway ended while the call was in line".into(),
+                        kept: None,
+                    },
+                );
+            }
+        }
+        recovered
+    }
+
+    fn letters(&self) -> impl Iterator<Item = &DeadLetter> {
+        self.rows.values().flat_map(|row| row.past.iter().chain(&row.view.dead_letter))
+    }
+
+    fn dead_letters(&self, filter: &Filter, from: Option<Cursor>, limit: usize) -> Page {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let cursor = |letter: &DeadLetter| Cursor { row: letter.row, life: letter.life };
+        let mut items: Vec<DeadLetter> = self
+            .letters()
+            .filter(|letter| from.is_none_or(|from| cursor(letter) > from))
+            .filter(|letter| row::matches(filter, letter))
+            .take(limit + 1)
+            .cloned()
+            .collect();
+        let more = items.len() > limit;
+        items.truncate(limit);
+        Page { next: if more { items.last().map(cursor) } else { None }, items }
+    }
+
+    fn tally(&self) -> Vec<Tally> {
+        let mut tallies: BTreeMap<(DeadState, Arc<str>), Tally> = BTreeMap::new();
+        for letter in self.letters().filter(|letter| letter.state.is_open()) {
+            let route = Arc::clone(&letter.route);
+            let tally = tallies.entry((letter.state, Arc::clone(&route))).or_insert(Tally {
+                route,
+                state: letter.state,
+                count: 0,
+                oldest: letter.create_time,
+            });
+            tally.count += 1;
+            tally.oldest = tally.oldest.min(letter.create_time);
+        }
+        tallies.into_values().collect()
+    }
+
+    fn purge(&mut self, now: Wall, batch: usize, retention: Duration) -> Purged {
+        let ripe: Vec<RowId> = self
+            .rows
+            .values()
+            .filter(|row| row.is_ripe(now, retention))
+            .map(|row| row.view.row)
+            .take(batch)
+            .collect();
+        for row in &ripe {
+            self.rows.remove(row);
+        }
+        Purged { calls: ripe.len() as u64, more: ripe.len() >= batch }
+    }
+}
+
+impl Ledger for MemoryLedger {
+    fn begin(&self, call: NewCall) -> Pending<Begun> {
+        self.write(|books| books.begin(call))
+    }
+
+    fn append(&self, claim: Claim, now: Wall, intention: Intention) -> Pending<Written> {
+        self.write(|books| books.append(claim, now, intention))
+    }
+
+    fn fact(&self, fact: Fact) -> Pending<FactWritten> {
+        self.write(|books| books.fact(fact))
+    }
+
+    fn note(&self, row: RowId, life: u32, entries: Vec<Entry>) {
+        drop(self.write(|books| books.note(row, life, entries)));
+    }
+
+    fn claim_due(
+        &self,
+        owner: Owner,
+        now: Wall,
+        lease_until: Wall,
+        limit: usize,
+    ) -> Pending<Vec<Due>> {
+        self.write(|books| books.claim_due(&owner, now, lease_until, limit))
+    }
+
+    fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {
+        self.write(|books| match books.rows.get_mut(&claim.row) {
+            Some(row) if row.held().honours(claim) && row.held().is_worked_on() => {
+                row.hold(lease_until);
+                Written::Applied
+            }
+            _ => Written::Stale,
+        })
+    }
+
+    fn recover(&self, owner: Owner, now: Wall, dead: OwnerTest) -> Pending<Recovered> {
+        self.write(|books| books.recover(&owner, now, dead))
+    }
+
+    fn view(&self, client: Option<ClientName>, call_id: CallId) -> Pending<Vec<CallView>> {
+        self.read(|books| {
+            let asked = |view: &&CallView| {
+                view.call_id == call_id && client.as_ref().is_none_or(|c| *c == view.client)
+            };
+            books.rows.values().map(|row| &row.view).filter(asked).cloned().collect()
+        })
+    }
+
+    fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page> {
+        self.read(|books| books.dead_letters(&filter, from, limit))
+    }
+
+    fn tally(&self) -> Pending<Vec<Tally>> {
+        self.read(Books::tally)
+    }
+
+    fn remember_proof(&self, endpoint: Arc<str>, proof: Proof, now: Wall) -> Pending<()> {
+        self.write(|books| {
+            let note = ProofNote { endpoint: Arc::clone(&endpoint), proof, at: now };
+            books.proofs.insert(endpoint, note);
+        })
+    }
+
+    fn proofs(&self) -> Pending<Vec<ProofNote>> {
+        self.read(|books| books.proofs.values().cloned().collect())
+    }
+
+    fn purge(&self, now: Wall, batch: usize) -> Pending<Purged> {
+        self.write(|books| books.purge(now, batch, self.retention))
+    }
+
+    fn knows_since(&self) -> Wall {
+        self.knows_since
+    }
+
+    fn health(&self) -> Health {
+        let closed = self.books.lock().closed;
+        let failing = if closed {
+            Some("the ledger is closed".into())
+        } else if self.failures.load(Ordering::SeqCst) > 0 {
+            Some(injected().to_string().into())
+        } else {
+            None
+        };
+        Health { failing, waiting: 0, capacity: CAPACITY }
+    }
+
+    fn close(&self) -> Pending<()> {
+        self.books.lock().closed = true;
+        Pending::ready(Ok(()))
+    }
+}
+
+impl Known {
+    /// The call that was there before.
+    fn boxed(same_request: bool, call: CallView) -> Box<Self> {
+        Box::new(Self { same_request, call })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,329 @@
+//! One call in memory: its view, kept current, and the little a view does not show.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::call::receipt::State;
+use crate::call::time::Wall;
+use crate::ledger::rule::Held;
+use crate::ledger::view::{DeadLetter, Difference};
+use crate::ledger::{
+    CallView, Claim, Contradiction, DeadState, Due, Entry, Filter, Intention, Known, NewCall, News,
+    Owner, Park, Place, RowId, SettledBy, Settlement, StoredRequest, Verdict,
+};
+
+/// A call's row.
+pub(super) struct Row {
+    pub(super) view: CallView,
+    pub(super) key_binds: bool,
+    pub(super) promised: bool,
+    /// Dead letters of earlier lives.
+    pub(super) past: Vec<DeadLetter>,
+    fence: i64,
+    touched: Wall,
+    window: Duration,
+    request: StoredRequest,
+    policy: Arc<str>,
+}
+
+impl Row {
+    /// A fresh row, or a new life of an old one.
+    pub(super) fn new(row: RowId, new: NewCall, old: Option<Self>) -> Self {
+        let (life, fence, past) = match old {
+            None => (1, 1, Vec::new()),
+            Some(old) => {
+                let letters = old.past.into_iter().chain(old.view.dead_letter);
+                (old.view.life + 1, old.fence + 1, letters.collect())
+            }
+        };
+        let first_sent = new.first_send.then_some(new.now);
+        let sent = first_sent.map(|at| Entry::Sent { at, n: 1, cause: None });
+        let view = CallView {
+            row,
+            life,
+            call_id: new.call_id,
+            source: new.source,
+            client: new.client,
+            route: new.route,
+            upstream: new.upstream,
+            idempotency_key: new.idempotency_key,
+            business_key: new.business_key,
+            fingerprint: new.fingerprint,
+            trace: new.trace,
+            state: if new.first_send { State::Processing } else { State::Received },
+            binds: true,
+            owner: new.owner,
+            lease_until: new.lease_until,
+            received_at: new.now,
+            updated_at: new.now,
+            first_sent,
+            sends: u32::from(new.first_send),
+            settled: None,
+            kept: None,
+            dead_letter: None,
+            differences: Vec::new(),
+            history: sent.into_iter().collect(),
+        };
+        Self {
+            key_binds: view.idempotency_key.is_some(),
+            view,
+            promised: new.promised,
+            past,
+            fence,
+            touched: new.now,
+            window: new.window,
+            request: new.request,
+            policy: new.policy,
+        }
+    }
+
+    pub(super) const fn claim(&self) -> Claim {
+        Claim { row: self.view.row, life: self.view.life, fence: self.fence }
+    }
+
+    pub(super) fn held(&self) -> Held {
+        Held {
+            life: self.view.life,
+            fence: self.fence,
+            state: self.view.state,
+            binds: self.view.binds,
+            remembered_until: self.touched.after(self.window),
+            sends: self.view.sends,
+            dead: self.view.dead_letter.as_ref().map(|letter| letter.state),
+        }
+    }
+
+    pub(super) fn is_same(&self, new: &NewCall) -> bool {
+        self.view.fingerprint == new.fingerprint
+    }
+
+    pub(super) fn holds_key_of(&self, new: &NewCall) -> bool {
+        self.key_binds
+            && new.idempotency_key.is_some()
+            && self.view.idempotency_key == new.idempotency_key
+            && self.view.client == new.client
+            && self.view.route == new.route
+    }
+
+    pub(super) fn known(&mut self, same: bool, now: Wall) -> Box<Known> {
+        if same && self.view.settled.is_some() {
+            self.touched = self.touched.max(now);
+        }
+        Known::boxed(same, self.view.clone())
+    }
+
+    /// Writes an intention that is known to fit.
+    pub(super) fn append(&mut self, now: Wall, intention: Intention) {
+        if !matches!(intention, Intention::ReleaseLease) {
+            self.view.updated_at = now;
+        }
+        match intention {
+            Intention::Send { n, cause, lease_until } => {
+                self.view.sends = n;
+                self.view.first_sent.get_or_insert(now);
+                self.view.state = match self.view.dead_letter {
+                    None => State::Processing,
+                    Some(_) => State::Unknown,
+                };
+                self.view.history.push(Entry::Sent { at: now, n, cause });
+                self.hold(lease_until);
+            }
+            Intention::Park(how) => self.park(now, how),
+            Intention::NextRound { round, due, last_error } => {
+                self.move_on(DeadState::Queued, now, None, round, last_error);
+                if let Some(letter) = &mut self.view.dead_letter {
+                    letter.next_retry_time = Some(due);
+                }
+            }
+            Intention::Manual { reason, round, last_error } => {
+                let reason = Some(Arc::from(&*reason));
+                self.move_on(DeadState::Manual, now, reason, round, last_error);
+                if let Some(letter) = &mut self.view.dead_letter {
+                    letter.next_retry_time = None;
+                }
+            }
+            Intention::ReleaseLease => {
+                if let Some(letter) = &mut self.view.dead_letter {
+                    letter.release(DeadState::Queued);
+                }
+            }
+        }
+    }
+
+    fn move_on(
+        &mut self,
+        state: DeadState,
+        now: Wall,
+        reason: Option<Arc<str>>,
+        round: u32,
+        last_error: Arc<str>,
+    ) {
+        let Some(letter) = &mut self.view.dead_letter else { return };
+        letter.release(state);
+        letter.round = round;
+        letter.fail_count += 1;
+        let told = reason.as_ref().unwrap_or(&last_error).to_string();
+        if let Some(reason) = reason {
+            letter.reason = reason;
+        }
+        letter.last_error = last_error;
+        self.view.history.push(Entry::Parked { at: now, state, reason: told.into(), round });
+    }
+
+    pub(super) fn hold(&mut self, lease_until: Wall) {
+        self.view.lease_until = lease_until;
+        if let Some(letter) = &mut self.view.dead_letter {
+            letter.lease_until = Some(lease_until);
+        }
+    }
+
+    pub(super) fn park(&mut self, now: Wall, how: Park) {
+        let view = &mut self.view;
+        let (state, due, ended_at) = match how.place {
+            Place::Queued { due } => (DeadState::Queued, Some(due), None),
+            Place::Manual => (DeadState::Manual, None, None),
+            Place::NeverSent => (DeadState::Failed, None, Some(now)),
+        };
+        view.updated_at = now;
+        view.state = match (how.place, how.reached) {
+            (Place::NeverSent, _) => State::Failed,
+            (_, true) => State::Unknown,
+            (_, false) => State::Received,
+        };
+        if how.kept.is_some() {
+            view.kept.clone_from(&how.kept);
+        }
+        view.dead_letter = Some(DeadLetter {
+            row: view.row,
+            life: view.life,
+            call_id: view.call_id.clone(),
+            route: Arc::clone(&view.route),
+            client: view.client.clone(),
+            business_key: view.business_key.clone(),
+            idempotency_key: view.idempotency_key.clone(),
+            reason: Arc::from(&*how.reason),
+            last_error: how.last_error,
+            fail_count: 0,
+            next_retry_time: due,
+            create_time: now,
+            state,
+            round: 0,
+            owner: None,
+            fence: self.fence,
+            lease_until: None,
+            ended_at,
+        });
+        view.history.push(Entry::Parked { at: now, state, reason: how.reason, round: 0 });
+        if how.place == Place::NeverSent {
+            self.end(now, Verdict::Failed, SettledBy::NeverSent);
+            self.view.binds = false;
+            self.key_binds = false;
+        }
+    }
+
+    fn end(&mut self, now: Wall, verdict: Verdict, by: SettledBy) {
+        self.view.state = verdict.state();
+        self.view.kept = None;
+        self.view.updated_at = now;
+        self.touched = self.touched.max(now);
+        self.view.settled = Some(Settlement { verdict, by, at: now, reply: None, document: None });
+    }
+
+    pub(super) fn settle(&mut self, now: Wall, news: News) {
+        let (verdict, bindings) = (news.verdict(), news.bindings());
+        let (by, told, receipt) = match news {
+            News::Answer { n, reply, .. } | News::Unbinding { n, reply } => {
+                (SettledBy::Answer(n), Some(reply), None)
+            }
+            News::Receipt { reply, document, .. } => (SettledBy::Receipt, reply, document),
+        };
+        self.end(now, verdict, by);
+        self.view.binds = bindings.id;
+        self.key_binds &= bindings.key;
+        if let Some(settlement) = &mut self.view.settled {
+            settlement.reply = told;
+            settlement.document = receipt;
+        }
+        if let Some(letter) = &mut self.view.dead_letter {
+            letter.release(match verdict {
+                Verdict::Success => DeadState::Settled,
+                Verdict::Failed => DeadState::Failed,
+            });
+            letter.next_retry_time = None;
+            letter.ended_at = Some(now);
+        }
+    }
+
+    pub(super) fn differ(&mut self, at: Wall, kind: Contradiction, told: &str) -> bool {
+        let known = self.view.differences.iter().any(|difference| difference.kind == kind);
+        if !known {
+            self.view.differences.push(Difference { kind, at, told: told.into() });
+        }
+        !known
+    }
+
+    /// Where a claimable dead letter stands in line: abandoned rounds before queued ones, then by
+    /// the time.
+    pub(super) fn due(&self, now: Wall) -> Option<(bool, Wall, Option<Wall>)> {
+        let letter = self.view.dead_letter.as_ref()?;
+        let (queued, at) = match letter.state {
+            DeadState::Queued => (true, letter.next_retry_time?),
+            DeadState::Running => (false, letter.lease_until?),
+            _ => return None,
+        };
+        (at <= now).then_some((queued, at, letter.next_retry_time))
+    }
+
+    pub(super) fn claim_round(&mut self, owner: &Owner, now: Wall, lease_until: Wall) -> Due {
+        self.fence += 1;
+        self.view.owner = owner.clone();
+        self.hold(lease_until);
+        if let Some(letter) = &mut self.view.dead_letter {
+            letter.state = DeadState::Running;
+            letter.owner = Some(owner.clone());
+            letter.fence = self.fence;
+        }
+        let owner = owner.as_str().into();
+        self.view.history.push(Entry::Claimed { at: now, owner, fence: self.fence });
+        Due {
+            claim: self.claim(),
+            call: self.view.clone(),
+            request: self.request.clone(),
+            policy: Arc::clone(&self.policy),
+        }
+    }
+
+    /// Whether nothing needs the row any more.
+    pub(super) fn is_ripe(&self, now: Wall, retention: Duration) -> bool {
+        let forgotten = self.view.settled.is_some() && self.touched.after(self.window) <= now;
+        let over =
+            |letter: &DeadLetter| letter.ended_at.is_some_and(|at| at.after(retention) <= now);
+        forgotten && self.past.iter().chain(&self.view.dead_letter).all(over)
+    }
+}
+
+impl DeadLetter {
+    /// Nobody works on it any more.
+    pub(super) fn release(&mut self, state: DeadState) {
+        self.state = state;
+        self.owner = None;
+        self.lease_until = None;
+    }
+}
+
+/// Whether a dead letter is one of those asked for.
+pub(super) fn matches(filter: &Filter, letter: &DeadLetter) -> bool {
+    let is = |wanted: &Option<Arc<str>>, found: &str| {
+        wanted.as_ref().is_none_or(|wanted| **wanted == *found)
+    };
+    let keys = [&letter.idempotency_key, &letter.business_key];
+    filter.state.is_none_or(|state| state == letter.state)
+        && is(&filter.route, &letter.route)
+        && filter.client.as_ref().is_none_or(|client| *client == letter.client)
+        && filter.parked_before.is_none_or(|before| letter.create_time < before)
+        && filter.error.as_ref().is_none_or(|error| {
+            letter.last_error.contains(&**error) || letter.reason.contains(&**error)
+        })
+        && filter.key.as_ref().is_none_or(|key| keys.contains(&&Some(Arc::clone(key))))
+        && filter.call_id.as_ref().is_none_or(|id| *id == letter.call_id)
+}
