@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::EXPECT;
 use http::request::Parts;
-use http::{HeaderName, Method, Response, Version};
+use http::{Method, Response, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -24,6 +24,7 @@ use super::{Door, Faced, Request, Settings, receipts};
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::time::{Mono, Wall};
 use crate::flow::told::Told;
+use crate::upstream::headers::X_CALL_ID;
 
 mod check;
 mod own;
@@ -34,9 +35,6 @@ use tale::Tale;
 /// Bodies up to here are collected before they are passed on: then one write carries the request,
 /// and it can be sent again (contract, `effects: none`).
 const SMALL_BODY: u64 = 64 * 1024;
-
-/// The field for a call id before a route has said otherwise.
-const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
 
 /// What the connections of one core share.
 pub(super) struct Room<D: Door> {
@@ -86,7 +84,7 @@ pub(super) async fn answer<D: Door>(
 ) -> Result<Response<ReplyBody>, Infallible> {
     let underway = Underway::begin(&wire, request.body());
     let mut shape = Shape {
-        id_field: CALL_ID,
+        id_field: X_CALL_ID,
         head: request.method() == Method::HEAD,
         close: false,
         fragile: (request.version() < Version::HTTP_11).then(|| Arc::clone(&wire)),

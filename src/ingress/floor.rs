@@ -102,8 +102,7 @@ impl Floor {
         let sweeping = Arc::clone(&floor);
         floor
             .core
-            .handle()
-            .spawn(async move { while sweeping.sweep_once().await {} });
+            .run(async move { while sweeping.sweep_once().await {} });
         floor
     }
 

@@ -87,7 +87,7 @@ impl<D: Door> Visit<'_, D> {
     /// What is wrong with a call whose route is known.
     fn check_call(&self, route: &D::Route, id: Option<&NamedBy>) -> Result<(), Box<Told>> {
         let floor = &self.origin.room.floor;
-        if identify::is_loop(&self.origin.head.headers, &floor.settings.pseudonym) {
+        if floor.settings.node.is_named_in(&self.origin.head.headers) {
             let detail = "The request has been through this gateway already (`Via`): the route's \
                           upstream.url leads back here.";
             return Err(unseen_told(id, Code::LoopDetected, detail));

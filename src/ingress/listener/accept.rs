@@ -117,8 +117,7 @@ impl<D: Door> Acceptor<D> {
         let room = &self.rooms[core.index()];
         core.connections().fetch_add(1, Relaxed);
         let token = room.floor.open.token();
-        core.handle()
-            .spawn(serve(Arc::clone(room), stream, peer, token));
+        core.run(serve(Arc::clone(room), stream, peer, token));
     }
 
     fn refuse(&self, core: &Core, stream: TcpStream, refusing: &Arc<AtomicUsize>, gate: &mut Gate) {
@@ -137,7 +136,7 @@ impl<D: Door> Acceptor<D> {
             return;
         }
         let refusing = Arc::clone(refusing);
-        core.handle().spawn(async move {
+        core.run(async move {
             say_no_room(stream).await;
             refusing.fetch_sub(1, Relaxed);
         });

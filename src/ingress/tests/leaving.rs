@@ -90,7 +90,9 @@ async fn a_request_without_effects_is_dropped_with_its_caller() {
     struct Dropped(Option<oneshot::Sender<()>>);
     impl Drop for Dropped {
         fn drop(&mut self) {
-            drop(self.0.take().map(|tell| tell.send(())));
+            if let Some(tell) = self.0.take() {
+                tell.send(()).unwrap();
+            }
         }
     }
     let (tell, dropped) = oneshot::channel();
