@@ -4,24 +4,28 @@
 //! standard output, everything else to standard error, so that a pipe gets nothing but data.
 //! Deliberately absent: colours beyond those of the help text, which heed `NO_COLOR` themselves.
 
+pub mod check;
 mod client;
 pub mod dead;
 pub mod demo;
 pub mod exit;
 pub mod gateway;
 pub mod health;
+pub mod init;
 pub mod output;
 pub mod receipt;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use demo::DemoArgs;
 use exit::{Exit, Failure};
-use gateway::{Configured, GatewayArgs};
+use gateway::GatewayArgs;
+use output::Printer;
 
 /// What the command line is composed with: the parts that live in lower layers.
 #[derive(Clone, Copy)]
@@ -30,8 +34,6 @@ pub struct Parts {
     pub serve: fn(ServeArgs) -> anyhow::Result<ExitCode>,
     /// Starts the demonstration's gateway in this process.
     pub launch: fn(demo::Setting) -> anyhow::Result<demo::Gateway>,
-    /// The operator's address in a configuration file: the given one, else the usual places.
-    pub configured: fn(Option<&Path>) -> anyhow::Result<Option<Configured>>,
 }
 
 /// A gateway for calls to tools: it never says success or failure when it does not know.
@@ -39,7 +41,7 @@ pub struct Parts {
 #[command(
     name = "callgate",
     version,
-    propagate_version = true,
+   
     max_term_width = 100
 )]
 #[command(
@@ -59,6 +61,10 @@ enum Command {
     Demo(DemoArgs),
     /// Serve: with a configuration file, or in front of one tool
     Serve(ServeArgs),
+    /// Print a short commented configuration to start from
+    Init,
+    /// Validate a configuration, without serving
+    Check(check::CheckArgs),
     /// List and show calls that could not be settled in line
     #[command(subcommand)]
     Dead(dead::Command),
@@ -77,6 +83,15 @@ pub struct ServeArgs {
     /// Serve without a file: every call goes to this tool
     #[arg(long, value_name = "URL")]
     pub tool: Option<String>,
+    /// With --tool: where callers connect [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS", requires = "tool")]
+    pub listen: Option<SocketAddr>,
+    /// With --tool: where operators connect [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDRESS", requires = "tool")]
+    pub admin_listen: Option<SocketAddr>,
+    /// With --tool: where calls are recorded [default: sqlite:callgate.db]
+    #[arg(long, value_name = "URL", requires = "tool")]
+    pub ledger: Option<String>,
 }
 
 /// Runs the command line and says how it ended. Blocks; must not be called inside a runtime.
@@ -105,16 +120,24 @@ pub fn run(args: impl IntoIterator<Item = OsString>, parts: Parts) -> ExitCode {
 }
 
 fn perform(cli: Cli, parts: Parts) -> Result<ExitCode, Failure> {
-    let gateway = |args: GatewayArgs| args.find(parts.configured);
-    let output = cli.gateway.output;
+    let mut out = std::io::stdout();
+    let mut printer = Printer::new(cli.gateway.output, &mut out);
     let exit = match cli.command {
         Command::Demo(args) => return Ok(demo::run(&args, Box::new(parts.launch))?),
         Command::Serve(args) => return Ok((parts.serve)(args)?),
-        Command::Dead(command) => dead::run(&command, &gateway(cli.gateway)?, output)?,
-        Command::Receipt(args) => receipt::run(&args, &gateway(cli.gateway)?, output)?,
-        Command::Health(args) => health::run(&args, &gateway(cli.gateway)?)?,
+        Command::Init => tell(&init::run(), &mut printer)?,
+        Command::Check(args) => tell(&check::run(&args), &mut printer)?,
+        Command::Dead(command) => dead::run(&command, &cli.gateway.find()?, &mut printer)?,
+        Command::Receipt(args) => receipt::run(&args, &cli.gateway.find()?, &mut printer)?,
+        Command::Health(args) => health::run(&args, &cli.gateway.find()?, &mut printer)?,
     };
     Ok(exit.into())
+}
+
+fn tell(told: &check::Told, printer: &mut Printer<'_>) -> Result<Exit, Failure> {
+    eprint!("{}", told.err);
+    printer.text(&told.out)?;
+    Ok(told.exit)
 }
 
 #[cfg(test)]

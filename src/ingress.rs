@@ -186,3 +186,6 @@ pub enum Found {
         detail: String,
     },
 }
+
+#[cfg(test)]
+mod tests;

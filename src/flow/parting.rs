@@ -36,7 +36,9 @@ impl Unresolved {
     /// The record of a call that leaves the line.
     pub(super) fn park(&self, call: &Call, now: Wall) -> Intention {
         let place = match self.parking.state {
-            Parked::Queued(wait) | Parked::Unsent(wait) => Place::Queued { due: now.after(wait) },
+            Parked::Queued(wait) | Parked::Unsent(wait) => Place::Queued {
+                due: now.after(wait),
+            },
             Parked::Manual => Place::Manual,
             Parked::NeverSent => Place::NeverSent,
         };
@@ -53,12 +55,18 @@ impl Unresolved {
     pub(super) fn next_round(&self, round: u32, now: Wall) -> Intention {
         let last_error = Arc::clone(&self.last_error);
         match self.parking.state {
-            Parked::Queued(wait) | Parked::Unsent(wait) => {
-                Intention::NextRound { round, due: now.after(wait), last_error }
-            }
+            Parked::Queued(wait) | Parked::Unsent(wait) => Intention::NextRound {
+                round,
+                due: now.after(wait),
+                last_error,
+            },
             Parked::Manual | Parked::NeverSent => {
                 let reason = self.parking.reason.as_str().into();
-                Intention::Manual { reason, round, last_error }
+                Intention::Manual {
+                    reason,
+                    round,
+                    last_error,
+                }
             }
         }
     }
@@ -100,9 +108,21 @@ impl Unresolved {
         match self.kept.filter(|_| shows_upstream) {
             Some(mut answer) => {
                 answer.headers.remove(RETRY_AFTER);
-                let Answer { status, headers, body, .. } = answer;
-                let shown = Shown::Whole(Whole { status, headers, body });
-                Told { same_id_only: true, ..call.told(Word::Unresolved, self.sends, shown) }
+                let Answer {
+                    status,
+                    headers,
+                    body,
+                    ..
+                } = answer;
+                let shown = Shown::Whole(Whole {
+                    status,
+                    headers,
+                    body,
+                });
+                Told {
+                    same_id_only: true,
+                    ..call.told(Word::Unresolved, self.sends, shown)
+                }
             }
             None => {
                 let problem = unresolved(

@@ -15,8 +15,11 @@ use crate::ledger::Proof;
 
 /// Gaps between the questions about one answered call, counted from its answer; the first one is
 /// at least `settle`. Three questions, as the contract says.
-const GAPS: [Duration; 3] =
-    [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(4)];
+const GAPS: [Duration; 3] = [
+    Duration::ZERO,
+    Duration::from_secs(1),
+    Duration::from_secs(4),
+];
 
 /// Probes of one endpoint that may run at once: the first calls of a burst are enough.
 const PROBES_MAX: u8 = 4;
@@ -62,8 +65,15 @@ impl Trust {
             Some(Proof::Proven) => Standing::Proven,
             Some(Proof::Broken) => Standing::Broken,
         };
-        let state = State { standing, running: 0, not_before: Mono(0) };
-        Self { believe, state: Mutex::new(state) }
+        let state = State {
+            standing,
+            running: 0,
+            not_before: Mono(0),
+        };
+        Self {
+            believe,
+            state: Mutex::new(state),
+        }
     }
 
     /// Whether a "not found" of this endpoint can be believed at all.
@@ -124,7 +134,7 @@ impl Drop for Probe<'_> {
 
 /// The waits before each question about an answered call.
 #[must_use]
-pub fn waits(settle: Duration) -> [Duration; 3] {
+pub(super) fn waits(settle: Duration) -> [Duration; 3] {
     GAPS.map(|gap| gap.max(settle))
 }
 
@@ -160,6 +170,10 @@ mod tests {
         assert!(trust.probe(Mono(0).after(BROKEN_PAUSE)).is_some());
         trust.recognised();
         assert!(trust.probe(Mono(u64::MAX)).is_none());
-        assert!(Trust::new(BelieveNotFound::Always, None).probe(Mono(0)).is_none());
+        assert!(
+            Trust::new(BelieveNotFound::Always, None)
+                .probe(Mono(0))
+                .is_none()
+        );
     }
 }

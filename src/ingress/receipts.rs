@@ -101,4 +101,4 @@ fn dead_letter(dead: &DeadLetter, rounds: usize) -> Value {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -202,7 +202,7 @@ async fn pass_on(
 ) -> Result<Ended, NoAnswer> {
     let body = match reading.now().await {
         Now::Nothing => return Ok(stream(core, to, conn, parts, Bytes::new(), reading, terms)),
-        Now::Data(prefix) if !reading.is_done() => {
+        Now::Data(prefix) if !reading.is_done() || !may_be_whole(&prefix, terms) => {
             return Ok(stream(core, to, conn, parts, prefix, reading, terms));
         }
         Now::Data(whole) => whole,
@@ -214,6 +214,11 @@ async fn pass_on(
     };
     pool::finish(core, to, conn, !parts.status.is_server_error());
     Ok(whole(parts, body, false))
+}
+
+/// What is kept is bounded also when it came in one piece.
+const fn may_be_whole(body: &Bytes, terms: Terms) -> bool {
+    matches!(terms.mode, Mode::Pass) || body.len() <= terms.max_kept
 }
 
 fn stream(

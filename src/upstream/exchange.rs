@@ -107,8 +107,31 @@ impl From<ResponseMode> for Mode {
 impl Exchange {
     /// Prepares an exchange with `to`; the connection belongs to `core`.
     pub fn new(core: &Core, to: &Arc<Destination>, request: Outgoing, terms: Terms) -> Self {
+        Self::over(None, core, to, request, terms)
+    }
+
+    /// As [`Exchange::new`], over this connection first, whatever has become of it since.
+    #[cfg(test)]
+    pub(super) fn over_stale(
+        conn: Conn,
+        core: &Core,
+        to: &Arc<Destination>,
+        request: Outgoing,
+        terms: Terms,
+    ) -> Self {
+        Self::over(Some(conn), core, to, request, terms)
+    }
+
+    fn over(
+        first: Option<Conn>,
+        core: &Core,
+        to: &Arc<Destination>,
+        request: Outgoing,
+        terms: Terms,
+    ) -> Self {
         let grip = Arc::new(Grip::default());
         let run = run(
+            first,
             core.clone(),
             Arc::clone(to),
             request,
@@ -215,6 +238,7 @@ impl Grip {
 }
 
 async fn run(
+    first: Option<Conn>,
     core: Core,
     to: Arc<Destination>,
     outgoing: Outgoing,
@@ -223,7 +247,7 @@ async fn run(
 ) -> Ended {
     let mut request = into_request(outgoing);
     let head_only = request.method() == Method::HEAD;
-    let mut pooled = to.pool.take(&core);
+    let mut pooled = first.or_else(|| to.pool.take(&core));
     loop {
         let mut conn = match pooled.take() {
             Some(conn) => conn,

@@ -487,7 +487,25 @@ fn a_call_whose_caller_cancelled_is_asked_about_but_not_sent() {
     let Step::Park(parking) = call.on(Event::DeadlinePassed) else {
         panic!()
     };
-    assert!(parking.cancelled);
+    assert_eq!(parking.reason, Reason::Cancelled);
+}
+
+#[test]
+fn a_process_that_ends_parks_what_is_in_flight_as_unclear_and_due_at_once() {
+    let now = Parked::Queued(Duration::ZERO);
+    let parked = |step: Step| match step {
+        Step::Park(parking) => (parking.reason, parking.state),
+        other => panic!("not parked: {other:?}"),
+    };
+    let mut in_flight = Driven::begun(policy());
+    assert_eq!(parked(in_flight.on(Event::Draining)), (Reason::Drain, now));
+    let mut waiting = Driven::begun(policy());
+    waiting.ended(CUT);
+    waiting.on(state(State::Unknown));
+    assert_eq!(parked(waiting.on(Event::Draining)), (Reason::Drain, now));
+    let mut unsent = Driven::begun(policy());
+    unsent.ended(REFUSED);
+    assert_eq!(parked(unsent.on(Event::Draining)).1, Parked::NeverSent);
 }
 
 #[test]

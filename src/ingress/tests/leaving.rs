@@ -1,0 +1,166 @@
+//! Callers that leave, and calls that panic (C54).
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::gate::LIMITS;
+use super::{Gate, told_whole};
+
+/// A door whose calls wait for permits and tell when they end.
+struct Held {
+    gate: Gate,
+    go: Arc<Semaphore>,
+    ended: mpsc::UnboundedReceiver<bool>,
+    begun: mpsc::UnboundedReceiver<(CancellationToken, crate::ingress::Line)>,
+}
+
+fn held() -> Held {
+    let go = Arc::new(Semaphore::new(0));
+    let (tell, ended) = mpsc::unbounded_channel();
+    let (begin, begun) = mpsc::unbounded_channel();
+    let may_go = Arc::clone(&go);
+    let gate = Gate::scripted(LIMITS, move |seen| {
+        let (go, tell) = (Arc::clone(&may_go), tell.clone());
+        begin.send((seen.gone.clone(), seen.line.clone())).unwrap();
+        Box::pin(async move {
+            go.acquire().await.unwrap().forget();
+            tell.send(seen.gone.is_cancelled()).unwrap();
+            told_whole(
+                Some((seen.call_id, seen.source)),
+                200,
+                Default::default(),
+                b"done",
+            )
+        })
+    });
+    Held {
+        gate,
+        go,
+        ended,
+        begun,
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_only_shuts_its_writing_side_is_answered() {
+    let mut held = held();
+    let mut peer = held.gate.peer().await;
+    peer.post("/orders/1", "", "{}").await;
+    tokio::io::AsyncWriteExt::shutdown(&mut peer.stream)
+        .await
+        .unwrap();
+    let (gone, line) = held.begun.recv().await.unwrap();
+    // Seen by those who ask for it, and by nobody else.
+    line.half_closed().await;
+    assert!(!gone.is_cancelled());
+    held.go.add_permits(1);
+    assert!(!held.ended.recv().await.unwrap());
+    assert_eq!(peer.answer().await.body, "done");
+    peer.assert_closed().await;
+}
+
+#[tokio::test]
+async fn a_reset_is_noticed_and_the_call_runs_to_its_end() {
+    let mut held = held();
+    let mut peer = held.gate.peer().await;
+    // A pipelined request lies unread in front of the reset.
+    peer.post("/orders/1", "", "{}").await;
+    let (gone, line) = held.begun.recv().await.unwrap();
+    peer.post("/orders/2", "", "{}").await;
+    peer.stream.set_zero_linger().unwrap();
+    drop(peer);
+    gone.cancelled().await;
+    assert_eq!(held.gate.ingress.calls(), 1);
+    held.go.add_permits(2);
+    assert!(
+        held.ended.recv().await.unwrap(),
+        "the call knew that its caller had left"
+    );
+    line.half_closed().await;
+    while held.gate.ingress.calls() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let metrics = &held.gate.route(0).metrics;
+    assert_eq!(metrics.in_flight_now(), 0);
+    assert!(metrics.calls.get(crate::flow::told::Word::Answered) >= 1);
+}
+
+#[tokio::test]
+async fn a_request_without_effects_is_dropped_with_its_caller() {
+    struct Dropped(Option<oneshot::Sender<()>>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            drop(self.0.take().map(|tell| tell.send(())));
+        }
+    }
+    let (tell, dropped) = oneshot::channel();
+    let tell = parking_lot::Mutex::new(Some(tell));
+    let gate = Gate::scripted(LIMITS, move |_| {
+        let guard = Dropped(tell.lock().take());
+        Box::pin(async move {
+            let _guard = guard;
+            std::future::pending().await
+        })
+    });
+    // HTTP/2 tells a stream's end; on HTTP/1 a pass-through ends with the first failed write.
+    let stream = tokio::net::TcpStream::connect(gate.ingress.address())
+        .await
+        .unwrap();
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (mut send, connection) = hyper::client::conn::http2::handshake(executor, io)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let request = http::Request::get("http://t/look/1")
+        .body(String::new())
+        .unwrap();
+    let mut answer = Box::pin(send.send_request(request));
+    while gate.ingress.calls() == 0 {
+        tokio::select! {
+            biased;
+            answer = &mut answer => panic!("{answer:?}"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    drop(answer);
+    dropped.await.unwrap();
+    while gate.ingress.calls() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        gate.route(1)
+            .metrics
+            .calls
+            .get(crate::flow::told::Word::Unresolved),
+        1
+    );
+}
+
+#[tokio::test]
+async fn a_panic_ends_one_call_with_500_and_nothing_else() {
+    let gate = Gate::scripted(LIMITS, |seen| {
+        Box::pin(async move {
+            assert!(seen.body != "boom", "this call panics");
+            told_whole(
+                Some((seen.call_id, seen.source)),
+                200,
+                Default::default(),
+                b"fine",
+            )
+        })
+    });
+    let mut peer = gate.peer().await;
+    for path in ["/orders/1", "/look/1"] {
+        peer.post(path, "X-Call-Id: p1\r\n", "boom").await;
+        let answer = peer.answer().await;
+        assert_eq!((answer.status, &*answer.code()), (500, "internal"));
+        assert_eq!(answer.header("x-call-id"), Some("p1"));
+        assert_eq!(answer.header("x-call-outcome"), Some("unresolved"));
+        assert_eq!(answer.json()["sent"], "maybe");
+        peer.post(path, "", "ok").await;
+        assert_eq!(peer.answer().await.body, "fine");
+    }
+}
