@@ -115,6 +115,7 @@ async fn flow(
         metrics: Arc::clone(&ground.metrics),
         readiness: Arc::clone(&ground.readiness),
         late: Arc::new(LateRegistry::default()),
+        draining: CancellationToken::new(),
         tasks: TaskTracker::new(),
     }))
 }

@@ -3,6 +3,7 @@
 //! Whatever is not finished by then is in the ledger, and the next start asks about it. So the
 //! order is one of politeness, not of safety: a `kill -9` in the middle loses nothing either.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -13,14 +14,15 @@ use crate::config::Drain;
 use crate::ingress::Drained;
 use crate::telemetry::readiness::Trouble;
 
-/// The end of the grace is kept for what must not be cut off: the last records, and the close of
-/// the ledger. A fifth of a short grace.
+/// The end of the grace is kept for what must not be cut off: one such piece for parking what
+/// still runs and telling its callers, one for the last records and the close of the ledger. A
+/// fifth of a short grace.
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// How a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped {
-    /// Calls that were still running at the end of `drain.grace`; the next start asks about them.
+    /// Calls that could not even be parked before the end of `drain.grace`; the next start does it.
     pub calls_left: usize,
     /// Connections cut off.
     pub connections_cut: usize,
@@ -39,8 +41,7 @@ impl Running {
         let over = clock.mono().after(drain.grace);
         let closing = CLOSING.min(drain.grace / 5);
         self.stop_worker.cancel();
-        let Drained { calls_left, connections_cut } =
-            self.ingress.drain(drain.grace.saturating_sub(closing)).await;
+        let Drained { calls_left, connections_cut } = self.empty(drain.grace, closing).await;
         self.flow.tasks.close();
         let quiet = async { tokio::join!(self.flow.tasks.wait(), self.worker) };
         // What does not end in time is cut off: its leases lapse, its row says how far it came.
@@ -57,5 +58,18 @@ impl Running {
         }
         tracing::info!(calls_left, connections_cut, finished, "stopped");
         Stopped { calls_left, connections_cut }
+    }
+
+    /// Lets calls run to their end; those that are not there in time are parked, and told so.
+    async fn empty(&self, grace: Duration, closing: Duration) -> Drained {
+        let parking = async {
+            clock::sleep(grace.saturating_sub(closing * 2)).await;
+            self.flow.draining.cancel();
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            drained = self.ingress.drain(grace.saturating_sub(closing)) => drained,
+            never = parking => match never {},
+        }
     }
 }

@@ -110,7 +110,8 @@ fn carry(
     });
     runtime.shutdown_timeout(LOOKUP_WAIT);
     if let Some(stopped) = stopped {
-        drop(tell_stopped.send(stopped));
+        // Whoever dropped the handle does not ask.
+        let _unheard = tell_stopped.send(stopped);
     }
 }
 
