@@ -18,10 +18,9 @@ use crate::call::policy::OnClientGone;
 use crate::config;
 use crate::flow::told::{Problem, Told};
 use crate::flow::{self, Flow, PassBody, Route};
-use crate::ingress::{Door, Faced, Found, Knock, Line, Payload, Request};
+use crate::ingress::{self, Door, Faced, Found, Knock, Line, Payload, Request};
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::{Core, Upload};
-use crate::ingress;
 
 /// What stands behind the callers' door of one process.
 pub(super) struct CallerDoor {
@@ -45,6 +44,12 @@ impl Faced for Route {
 impl CallerDoor {
     fn core(&self, core: &ingress::Core) -> &Core {
         self.cores.get(core.index()).expect("every core was started for both sides")
+    }
+
+    /// How many rounds a dead letter of this route gets; none when the route is gone.
+    fn rounds(&self, route: &str) -> usize {
+        let route = self.flow.routes.named(route);
+        route.map_or(0, |route| route.conf.policy.compensation.rounds.len())
     }
 }
 
@@ -85,7 +90,7 @@ impl Door for CallerDoor {
     async fn receipt(&self, client: &ClientName, id: &CallId) -> Found {
         match self.flow.ledger.view(Some(client.clone()), id.clone()).await {
             Ok(calls) => match calls.into_iter().next() {
-                Some(call) => Found::Call(Box::new(call)),
+                Some(call) => Found::Call { rounds: self.rounds(&call.route), view: Box::new(call) },
                 None => Found::Nothing { knows_since: self.flow.ledger.knows_since() },
             },
             Err(error) => {
