@@ -22,7 +22,10 @@ pub(super) struct LedgerObserver {
 
 impl LedgerObserver {
     pub(super) fn new(metrics: &Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { metrics: Arc::clone(metrics), lost: AtomicU64::new(0) })
+        Arc::new(Self {
+            metrics: Arc::clone(metrics),
+            lost: AtomicU64::new(0),
+        })
     }
 
     /// Entries of history lost since the last time this was asked.
@@ -84,7 +87,9 @@ pub(super) async fn sweep(
     owner: &Owner,
     now: Wall,
 ) -> Result<(), LedgerError> {
-    let found = ledger.recover(owner.clone(), now, OwnerTest::AllOthers).await?;
+    let found = ledger
+        .recover(owner.clone(), now, OwnerTest::AllOthers)
+        .await?;
     let any = found.parked + found.never_sent + found.requeued > 0;
     if any {
         tracing::warn!(

@@ -82,10 +82,20 @@ impl Door for CallerDoor {
     }
 
     async fn receipt(&self, client: &ClientName, id: &CallId) -> Found {
-        match self.flow.ledger.view(Some(client.clone()), id.clone()).await {
+        match self
+            .flow
+            .ledger
+            .view(Some(client.clone()), id.clone())
+            .await
+        {
             Ok(calls) => match calls.into_iter().next() {
-                Some(call) => Found::Call { rounds: self.rounds(&call.route), view: Box::new(call) },
-                None => Found::Nothing { knows_since: self.flow.ledger.knows_since() },
+                Some(call) => Found::Call {
+                    rounds: self.rounds(&call.route),
+                    view: Box::new(call),
+                },
+                None => Found::Nothing {
+                    knows_since: self.flow.ledger.knows_since(),
+                },
             },
             Err(error) => {
                 tracing::warn!(
@@ -93,7 +103,9 @@ impl Door for CallerDoor {
                     error = &error as &dyn std::error::Error,
                     "a receipt could not be read"
                 );
-                Found::Unavailable { detail: format!("{error}. Ask again a little later.") }
+                Found::Unavailable {
+                    detail: format!("{error}. Ask again a little later."),
+                }
             }
         }
     }
@@ -115,7 +127,13 @@ fn asked<B, C>(
         OnClientGone::Finish => (request.gone, None),
         OnClientGone::Cancel => {
             let gone = request.gone.child_token();
-            (gone.clone(), Some(Leaving { line: request.line, gone }))
+            (
+                gone.clone(),
+                Some(Leaving {
+                    line: request.line,
+                    gone,
+                }),
+            )
         }
     };
     let target = request.uri.path_and_query().cloned();
@@ -153,8 +171,12 @@ async fn beside(call: impl Future<Output = Told>, leaving: Option<Leaving>) -> T
 fn unrecordable() -> Problem {
     let detail = "The durable record cannot be written at the moment, so nothing is sent. Repeat \
                   the call under the same id a little later.";
-    let mut problem =
-        Problem::new(Code::LedgerUnavailable, detail, Sent::Unknown, Repeat::SameCallIdOnly);
+    let mut problem = Problem::new(
+        Code::LedgerUnavailable,
+        detail,
+        Sent::Unknown,
+        Repeat::SameCallIdOnly,
+    );
     problem.retry_after = Some(std::time::Duration::from_secs(1));
     problem
 }

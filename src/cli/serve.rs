@@ -98,7 +98,10 @@ fn for_tool(url: &str, args: &ServeArgs, ground: &Ground) -> Result<Config, Fail
         admin_listen: args.admin_listen,
         ledger: args.ledger.clone(),
     };
-    let with = ToolOptions { receipt: Some(RECEIPTS.to_owned()), ..without.clone() };
+    let with = ToolOptions {
+        receipt: Some(RECEIPTS.to_owned()),
+        ..without.clone()
+    };
     let config = config::for_tool(url, &with).map_err(wrong)?;
     let route = config.routes.first().expect("one tool makes one route");
     let probed = probe::receipts(route, ground).map_err(failed)?;
@@ -151,13 +154,20 @@ struct Told {
 impl Told {
     fn of(config: &Config) -> Self {
         let routes = config.routes.iter().map(|route| {
-            format!("{} -> {}", route.matcher.path.as_str(), route.upstream.address)
+            format!(
+                "{} -> {}",
+                route.matcher.path.as_str(),
+                route.upstream.address
+            )
         });
         let ledger = match &config.ledger.url {
             LedgerUrl::Sqlite(path) => path.display().to_string(),
             LedgerUrl::Memory => "memory: calls are forgotten when this process ends".to_owned(),
         };
-        Self { routes: routes.collect(), ledger }
+        Self {
+            routes: routes.collect(),
+            ledger,
+        }
     }
 
     fn serving(&self, gateway: &Gateway) {
@@ -168,9 +178,14 @@ impl Told {
         for route in &self.routes {
             eprintln!("             {route}");
         }
-        eprintln!("operators  http://{}  (/metrics, /readyz?verbose)", gateway.admin());
+        eprintln!(
+            "operators  http://{}  (/metrics, /readyz?verbose)",
+            gateway.admin()
+        );
         eprintln!("ledger     {}", self.ledger);
-        eprintln!("Stop with Ctrl-C: running calls are finished first; a second Ctrl-C ends at once.");
+        eprintln!(
+            "Stop with Ctrl-C: running calls are finished first; a second Ctrl-C ends at once."
+        );
     }
 }
 
