@@ -1,0 +1,161 @@
+//! What a caller is told: the one value every door renders, whatever path led to it.
+//!
+//! Deliberately absent: header names and JSON, which belong to `ingress/reply`.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+
+use crate::call::code::{Code, Repeat, Sent};
+use crate::call::id::{CallId, IdSource};
+use crate::call::receipt::State;
+
+/// What went wrong while a body was on its way; the text is for the log.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body that is still arriving.
+pub type Stream = UnsyncBoxBody<Bytes, BodyError>;
+
+/// The value of `X-Call-Outcome`, and the label of `callgate_calls_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// The tool answered, late or not.
+    Answered,
+    /// Settled by a receipt.
+    Receipt,
+    /// A stored result.
+    Replayed,
+    /// Nobody knows yet, or the call is queued.
+    Unresolved,
+    /// Refused by the gateway: nothing sent and nothing queued.
+    Refused,
+}
+
+impl Word {
+    /// Every word, in the order of the documentation.
+    pub const ALL: [Self; 5] =
+        [Self::Answered, Self::Receipt, Self::Replayed, Self::Unresolved, Self::Refused];
+
+    /// The word on the wire and as a metric label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Receipt => "receipt",
+            Self::Replayed => "replayed",
+            Self::Unresolved => "unresolved",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// What a caller is told about one call.
+pub struct Told {
+    /// The call's id, when one is known (a refused id is not).
+    pub call: Option<(CallId, IdSource)>,
+    /// How the call ended, as far as anybody knows.
+    pub word: Word,
+    /// Sends so far.
+    pub attempts: u32,
+    /// The answer itself.
+    pub shown: Shown,
+    /// Adds `X-Call-Repeat: same-call-id-only`: a handed-through 5xx must not look repeatable
+    /// under a new id.
+    pub same_id_only: bool,
+    /// The call's own ledger row exists, so `X-Call-Receipt` leads somewhere.
+    pub recorded: bool,
+}
+
+/// The answer a caller gets.
+pub enum Shown {
+    /// A collected or stored answer of the tool.
+    Whole(Whole),
+    /// An answer whose body is still arriving.
+    Stream {
+        /// Status of the answer.
+        status: StatusCode,
+        /// End-to-end fields of the answer.
+        headers: HeaderMap,
+        /// The body; an error in it must break the caller's connection visibly.
+        body: Stream,
+    },
+    /// A problem document of the gateway.
+    Problem(Problem),
+}
+
+/// A complete answer.
+#[derive(Clone, Debug)]
+pub struct Whole {
+    /// Status of the answer.
+    pub status: StatusCode,
+    /// End-to-end fields of the answer.
+    pub headers: HeaderMap,
+    /// The body, byte for byte.
+    pub body: Bytes,
+}
+
+/// A problem document (RFC 9457) before it is rendered.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// What went wrong.
+    pub code: Code,
+    /// The status told; the code's own unless the route configures another.
+    pub status: StatusCode,
+    /// One or two sentences, the last one with the next action.
+    pub detail: String,
+    /// Whether the tool was sent the call.
+    pub sent: Sent,
+    /// What a repeat would do.
+    pub repeat: Repeat,
+    /// The state of the call, when the ledger knows one.
+    pub state: Option<State>,
+    /// Seconds for `Retry-After`.
+    pub retry_after: Option<Duration>,
+    /// Further members, such as the kept status and digest of `result-not-kept`.
+    pub more: Vec<(&'static str, serde_json::Value)>,
+}
+
+impl Problem {
+    /// A problem with the code's own status and nothing known about the call.
+    #[must_use]
+    pub fn new(code: Code, detail: impl Into<String>, sent: Sent, repeat: Repeat) -> Self {
+        Self {
+            code,
+            status: code.status(),
+            detail: detail.into(),
+            sent,
+            repeat,
+            state: None,
+            retry_after: None,
+            more: Vec::new(),
+        }
+    }
+}
+
+impl Told {
+    /// A refusal made before the ledger was asked: the same id may have been sent before, so a
+    /// repeat is safe under the same id only.
+    #[must_use]
+    pub fn refused_unseen(
+        call: Option<(CallId, IdSource)>,
+        code: Code,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::refused(call, Problem::new(code, detail, Sent::Unknown, Repeat::SameCallIdOnly))
+    }
+
+    /// A refusal by the gateway.
+    #[must_use]
+    pub const fn refused(call: Option<(CallId, IdSource)>, problem: Problem) -> Self {
+        Self {
+            call,
+            word: Word::Refused,
+            attempts: 0,
+            shown: Shown::Problem(problem),
+            same_id_only: false,
+            recorded: false,
+        }
+    }
+}
