@@ -11,4 +11,11 @@
     reason = "these tests stand outside the process: they measure it with the real clock"
 )]
 
+mod answers;
+mod bodies;
+mod check_command;
+mod connections;
 mod fixture;
+mod identity;
+mod receipts;
+mod waiting;
