@@ -7,7 +7,11 @@
 
 pub mod code;
 pub mod id;
+pub mod machine;
 pub mod outcome;
 pub mod policy;
 pub mod receipt;
+pub mod recovery;
+pub mod step;
+pub mod tally;
 pub mod time;

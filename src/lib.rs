@@ -29,5 +29,16 @@
 // 0: pure decisions.
 pub mod call;
 
+// 1: chance, configuration, and what operators see.
+pub mod config;
+pub mod entropy;
+pub mod telemetry;
+
+// 2: the durable record.
+pub mod ledger;
+
 // 3: decisions meet effects.
 pub mod flow;
+
+// 7: the command line.
+pub mod cli;

@@ -1,4 +1,4 @@
-//! The gateway's own answers: error codes, what was sent, and what a repeat would do.
+//! What callers are told: the outcome word, error codes, what was sent, what a repeat would do.
 //!
 //! Every code has a heading in `docs/errors.md`; `tests/tidy.rs` checks both directions.
 
@@ -90,6 +90,44 @@ codes! {
     ToolTimeout = "tool-timeout", 504;
     /// The request has been through this gateway before.
     LoopDetected = "loop-detected", 508;
+}
+
+/// The value of `X-Call-Outcome`, and the label of `callgate_calls_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// The tool answered, late or not.
+    Answered,
+    /// Settled by a receipt.
+    Receipt,
+    /// A stored result.
+    Replayed,
+    /// Nobody knows yet, or the call is queued.
+    Unresolved,
+    /// Refused by the gateway: nothing sent and nothing queued.
+    Refused,
+}
+
+impl Word {
+    /// Every word, in the order of the documentation.
+    pub const ALL: [Self; 5] = [
+        Self::Answered,
+        Self::Receipt,
+        Self::Replayed,
+        Self::Unresolved,
+        Self::Refused,
+    ];
+
+    /// The word on the wire and as a metric label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Receipt => "receipt",
+            Self::Replayed => "replayed",
+            Self::Unresolved => "unresolved",
+            Self::Refused => "refused",
+        }
+    }
 }
 
 /// Whether the tool was sent the call (member `sent`).

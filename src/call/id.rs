@@ -39,7 +39,10 @@ impl CallId {
         if bytes.len() > CALL_ID_BYTES_MAX {
             return Err(CallIdError::TooLong);
         }
-        if let Some(at) = bytes.iter().position(|b| !(0x21..=0x7e).contains(b) || *b == b',') {
+        if let Some(at) = bytes
+            .iter()
+            .position(|b| !(0x21..=0x7e).contains(b) || *b == b',')
+        {
             return Err(CallIdError::BadByte(at));
         }
         if bytes.iter().all(|b| *b == b'.') {
@@ -146,7 +149,17 @@ mod tests {
     fn a_call_id_is_taken_byte_for_byte_or_refused_with_its_reason() {
         let long = "a".repeat(CALL_ID_BYTES_MAX);
         let tildes = "~".repeat(128);
-        for good in ["a", "0123", "x:y/z", "%0d%0aERROR", "${jndi}", "a\"b", "..a", &tildes, &long] {
+        for good in [
+            "a",
+            "0123",
+            "x:y/z",
+            "%0d%0aERROR",
+            "${jndi}",
+            "a\"b",
+            "..a",
+            &tildes,
+            &long,
+        ] {
             assert_eq!(CallId::parse(good.as_bytes()).unwrap().as_str(), good);
         }
         let too_long = "a".repeat(CALL_ID_BYTES_MAX + 1);

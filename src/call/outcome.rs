@@ -22,7 +22,7 @@ pub enum NotSent {
     Tls,
     /// The HTTP client handed the request back unwritten, on a fresh connection too.
     HandedBack,
-    /// HTTP/2 REFUSED_STREAM, or a stream above a GOAWAY's last id; or an inner gateway's `refused`.
+    /// HTTP/2 REFUSED_STREAM, a stream above a GOAWAY's last id, or an inner gateway's `refused`.
     Refused,
 }
 

@@ -235,7 +235,10 @@ impl Retry {
         let steps = i32::try_from(n.saturating_sub(1)).unwrap_or(i32::MAX);
         // The power may overflow to infinity; `min` brings it back to the cap.
         let grown = self.base.as_secs_f64() * self.factor.powi(steps);
-        self.spread(Duration::try_from_secs_f64(grown).map_or(self.cap, |d| d.min(self.cap)), chance)
+        self.spread(
+            Duration::try_from_secs_f64(grown).map_or(self.cap, |d| d.min(self.cap)),
+            chance,
+        )
     }
 
     /// `d` with the jitter of this policy, also used for the gaps between rounds.

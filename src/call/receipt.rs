@@ -29,8 +29,8 @@ pub enum Answer {
 /// Everything that decides whether "never heard of it" is believed (contract, section 3, rule 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Belief {
-    /// The endpoint has once recognised an id sent to this upstream (or `believe_not_found: always`)
-    /// and is not found broken.
+    /// The endpoint has once recognised an id sent to this upstream (or the route says
+    /// `believe_not_found: always`) and is not found broken.
     pub proven: bool,
     /// The question went to the upstream address the call was first sent to.
     pub same_address: bool,
@@ -92,8 +92,13 @@ impl Doubt {
 
 impl State {
     /// Every state, weakest word last.
-    pub const ALL: [Self; 5] =
-        [Self::Received, Self::Processing, Self::Success, Self::Failed, Self::Unknown];
+    pub const ALL: [Self; 5] = [
+        Self::Received,
+        Self::Processing,
+        Self::Success,
+        Self::Failed,
+        Self::Unknown,
+    ];
 
     /// The word on the wire, in the ledger and as a metric label.
     #[must_use]
@@ -167,7 +172,10 @@ mod tests {
 
     #[test]
     fn a_terminal_state_outlives_every_later_word() {
-        let answers = State::ALL.map(Answer::State).into_iter().chain([Answer::NotFound]);
+        let answers = State::ALL
+            .map(Answer::State)
+            .into_iter()
+            .chain([Answer::NotFound]);
         for newer in answers {
             for held in State::ALL {
                 let merged = merge(held, newer);
@@ -181,16 +189,40 @@ mod tests {
             }
         }
         let table = [
-            (State::Success, Answer::State(State::Failed), Merge::Difference),
-            (State::Failed, Answer::State(State::Success), Merge::Difference),
-            (State::Success, Answer::State(State::Processing), Merge::Difference),
+            (
+                State::Success,
+                Answer::State(State::Failed),
+                Merge::Difference,
+            ),
+            (
+                State::Failed,
+                Answer::State(State::Success),
+                Merge::Difference,
+            ),
+            (
+                State::Success,
+                Answer::State(State::Processing),
+                Merge::Difference,
+            ),
             (State::Success, Answer::NotFound, Merge::Difference),
             (State::Success, Answer::State(State::Success), Merge::Stay),
             (State::Success, Answer::State(State::Unknown), Merge::Stay),
             (State::Unknown, Answer::State(State::Received), Merge::Take),
-            (State::Received, Answer::State(State::Processing), Merge::Take),
-            (State::Processing, Answer::State(State::Received), Merge::Stay),
-            (State::Processing, Answer::State(State::Success), Merge::Take),
+            (
+                State::Received,
+                Answer::State(State::Processing),
+                Merge::Take,
+            ),
+            (
+                State::Processing,
+                Answer::State(State::Received),
+                Merge::Stay,
+            ),
+            (
+                State::Processing,
+                Answer::State(State::Success),
+                Merge::Take,
+            ),
         ];
         for (held, newer, expected) in table {
             assert_eq!(merge(held, newer), expected, "{held:?} {newer:?}");
@@ -210,11 +242,35 @@ mod tests {
         assert_eq!(sure.judge(), Ok(()));
         let late = DAY + Duration::from_nanos(1);
         let table = [
-            (Belief { proven: false, ..sure }, Doubt::Unproven),
-            (Belief { same_address: false, ..sure }, Doubt::OtherAddress),
+            (
+                Belief {
+                    proven: false,
+                    ..sure
+                },
+                Doubt::Unproven,
+            ),
+            (
+                Belief {
+                    same_address: false,
+                    ..sure
+                },
+                Doubt::OtherAddress,
+            ),
             (Belief { age: late, ..sure }, Doubt::Forgotten),
-            (Belief { forgotten: true, ..sure }, Doubt::Forgotten),
-            (Belief { same_credential: false, ..sure }, Doubt::OtherCredential),
+            (
+                Belief {
+                    forgotten: true,
+                    ..sure
+                },
+                Doubt::Forgotten,
+            ),
+            (
+                Belief {
+                    same_credential: false,
+                    ..sure
+                },
+                Doubt::OtherCredential,
+            ),
         ];
         for (belief, doubt) in table {
             assert_eq!(belief.judge(), Err(doubt));

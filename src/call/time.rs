@@ -13,7 +13,10 @@ impl Mono {
     /// The reading `d` later, saturating at the end of time.
     #[must_use]
     pub fn after(self, d: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 
     /// How long ago `earlier` was; zero when it lies ahead.
@@ -31,7 +34,10 @@ impl Wall {
     /// The instant `d` later, saturating.
     #[must_use]
     pub fn after(self, d: Duration) -> Self {
-        Self(self.0.saturating_add(i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
+        Self(
+            self.0
+                .saturating_add(i64::try_from(d.as_millis()).unwrap_or(i64::MAX)),
+        )
     }
 
     /// How long ago `earlier` was; zero when it lies ahead (a clock stepped back).
@@ -51,7 +57,11 @@ impl Chance {
     /// that no caller can push a delay out of its range.
     #[must_use]
     pub fn new(u: f64) -> Self {
-        if u.is_nan() { Self(0.0) } else { Self(u.clamp(0.0, 1.0_f64.next_down())) }
+        if u.is_nan() {
+            Self(0.0)
+        } else {
+            Self(u.clamp(0.0, 1.0_f64.next_down()))
+        }
     }
 
     /// The draw, in `[0, 1)`.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 
+pub use crate::call::code::Word;
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
 use crate::call::receipt::State;
@@ -17,39 +18,6 @@ pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A body that is still arriving.
 pub type Stream = UnsyncBoxBody<Bytes, BodyError>;
-
-/// The value of `X-Call-Outcome`, and the label of `callgate_calls_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
-    /// The tool answered, late or not.
-    Answered,
-    /// Settled by a receipt.
-    Receipt,
-    /// A stored result.
-    Replayed,
-    /// Nobody knows yet, or the call is queued.
-    Unresolved,
-    /// Refused by the gateway: nothing sent and nothing queued.
-    Refused,
-}
-
-impl Word {
-    /// Every word, in the order of the documentation.
-    pub const ALL: [Self; 5] =
-        [Self::Answered, Self::Receipt, Self::Replayed, Self::Unresolved, Self::Refused];
-
-    /// The word on the wire and as a metric label.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::Receipt => "receipt",
-            Self::Replayed => "replayed",
-            Self::Unresolved => "unresolved",
-            Self::Refused => "refused",
-        }
-    }
-}
 
 /// What a caller is told about one call.
 pub struct Told {
@@ -143,7 +111,10 @@ impl Told {
         code: Code,
         detail: impl Into<String>,
     ) -> Self {
-        Self::refused(call, Problem::new(code, detail, Sent::Unknown, Repeat::SameCallIdOnly))
+        Self::refused(
+            call,
+            Problem::new(code, detail, Sent::Unknown, Repeat::SameCallIdOnly),
+        )
     }
 
     /// A refusal by the gateway.

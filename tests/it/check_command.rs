@@ -11,7 +11,9 @@ fn with_defaults(lines: &str) -> String {
     for line in lines.lines() {
         writeln!(text, "  {line}").expect("a string takes text");
     }
-    text + "routes:\n  - name: tool\n    match: { path: /** }\n    upstream: { url: 'http://127.0.0.1:9' }\n    receipt: {}\n"
+    text.push_str("routes:\n  - name: tool\n    match: { path: /** }\n");
+    text.push_str("    upstream: { url: 'http://127.0.0.1:9' }\n    receipt: {}\n");
+    text
 }
 
 /// The line of a file that holds this text.

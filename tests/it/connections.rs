@@ -3,7 +3,8 @@
 use crate::fixture::book::{Port, What};
 use crate::fixture::http::Cut;
 use crate::fixture::{
-    Act, Arrival, Call, Config, Gate, Gateway, Receipts, Script, Unanswered, World, assert_between, ms,
+    Act, Arrival, Call, Config, Gate, Gateway, Receipts, Script, Unanswered, World, assert_between,
+    ms,
 };
 use std::time::Instant;
 

@@ -24,25 +24,78 @@ fn refused(n: RetryNumbers) -> &'static str {
 
 #[test]
 fn numbers_that_break_the_arithmetic_are_refused_under_their_key() {
-    assert_eq!(refused(RetryNumbers { max_retries: 6, ..numbers() }), "max_retries");
-    assert_eq!(refused(RetryNumbers { base: Duration::ZERO, ..numbers() }), "base");
-    assert_eq!(refused(RetryNumbers { cap: Duration::from_millis(500), ..numbers() }), "cap");
+    assert_eq!(
+        refused(RetryNumbers {
+            max_retries: 6,
+            ..numbers()
+        }),
+        "max_retries"
+    );
+    assert_eq!(
+        refused(RetryNumbers {
+            base: Duration::ZERO,
+            ..numbers()
+        }),
+        "base"
+    );
+    assert_eq!(
+        refused(RetryNumbers {
+            cap: Duration::from_millis(500),
+            ..numbers()
+        }),
+        "cap"
+    );
     for factor in [0.0, 0.5, -2.0, f64::NAN, f64::INFINITY, 10.1] {
-        assert_eq!(refused(RetryNumbers { factor, ..numbers() }), "factor", "{factor}");
+        assert_eq!(
+            refused(RetryNumbers {
+                factor,
+                ..numbers()
+            }),
+            "factor",
+            "{factor}"
+        );
     }
     for jitter in [-0.1, 1.5, 20.0, f64::NAN] {
-        assert_eq!(refused(RetryNumbers { jitter, ..numbers() }), "jitter", "{jitter}");
+        assert_eq!(
+            refused(RetryNumbers {
+                jitter,
+                ..numbers()
+            }),
+            "jitter",
+            "{jitter}"
+        );
     }
 }
 
 #[test]
 fn the_waits_double_from_base_to_cap() {
-    let retry = Retry::new(RetryNumbers { jitter: 0.0, ..numbers() }).unwrap();
-    let table = [(0, 1), (1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 16), (31, 16), (64, 16)];
+    let retry = Retry::new(RetryNumbers {
+        jitter: 0.0,
+        ..numbers()
+    })
+    .unwrap();
+    let table = [
+        (0, 1),
+        (1, 1),
+        (2, 2),
+        (3, 4),
+        (4, 8),
+        (5, 16),
+        (6, 16),
+        (31, 16),
+        (64, 16),
+    ];
     for (n, seconds) in table {
-        assert_eq!(retry.backoff(n, Chance::new(0.5)), Duration::from_secs(seconds), "resend {n}");
+        assert_eq!(
+            retry.backoff(n, Chance::new(0.5)),
+            Duration::from_secs(seconds),
+            "resend {n}"
+        );
     }
-    assert_eq!(retry.backoff(u32::MAX, Chance::new(0.0)), Duration::from_secs(16));
+    assert_eq!(
+        retry.backoff(u32::MAX, Chance::new(0.0)),
+        Duration::from_secs(16)
+    );
 }
 
 #[test]
@@ -58,7 +111,10 @@ fn the_mean_over_many_draws_is_the_wait_itself_within_one_percent() {
     assert!((0.99..=1.01).contains(&mean), "{mean}");
     let low = retry.backoff(1, Chance::new(0.0)).as_secs_f64();
     let high = retry.backoff(1, Chance::new(1.0)).as_secs_f64();
-    assert!((low - 0.8).abs() < 1e-6 && (high - 1.2).abs() < 1e-6, "{low} {high}");
+    assert!(
+        (low - 0.8).abs() < 1e-6 && (high - 1.2).abs() < 1e-6,
+        "{low} {high}"
+    );
 }
 
 proptest! {

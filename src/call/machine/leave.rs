@@ -1,0 +1,93 @@
+//! How a call leaves the line: settled, refused, or parked, and where a parked call goes.
+
+use super::{Machine, Phase, Sending};
+use crate::call::code::Code;
+use crate::call::step::{Ending, Parked, Parking, Reason, Step};
+use crate::call::time::Chance;
+
+impl Machine {
+    pub(super) fn deadline_reached(&mut self, chance: Chance) -> Step {
+        if self.tally.is_unclear() && !self.tally.was_asked() {
+            return self.ask_last(Reason::Deadline, chance);
+        }
+        let reason = match self.policy.receipt {
+            None if self.tally.is_unclear() => Reason::NoReceipt,
+            None | Some(_) => Reason::Deadline,
+        };
+        self.park(reason, chance)
+    }
+
+    pub(super) fn denied(&mut self, chance: Chance) -> Step {
+        if self.phase != Phase::InFlight {
+            return self.impossible();
+        }
+        if self.tally.sends() <= 1 {
+            return self.end(Ending::Refused(Code::Overloaded));
+        }
+        self.park(Reason::Denied, chance)
+    }
+
+    /// An intention that is not durable is not performed.
+    pub(super) fn ledger_failed(&mut self, chance: Chance) -> Step {
+        match self.phase {
+            Phase::New | Phase::InFlight if self.tally.sends() <= 1 => {
+                self.end(Ending::Refused(Code::LedgerUnavailable))
+            }
+            _ => self.park(Reason::LedgerFailed, chance),
+        }
+    }
+
+    pub(super) fn end(&mut self, ending: Ending) -> Step {
+        self.phase = Phase::Ended;
+        Step::Answer(ending)
+    }
+
+    pub(super) fn park(&mut self, reason: Reason, chance: Chance) -> Step {
+        self.phase = Phase::Parked;
+        let kept = self.tally.kept_5xx();
+        let first = self
+            .policy
+            .compensation
+            .rounds
+            .first()
+            .copied()
+            .unwrap_or_default();
+        let due = self.policy.retry.spread(first, chance);
+        let state = if !self.tally.is_unclear() && self.tally.refusal().is_none() {
+            if self.policy.compensation.resend && self.sending == Sending::Allowed {
+                Parked::Unsent(due)
+            } else {
+                Parked::NeverSent
+            }
+        } else if self.policy.receipt.is_some() {
+            Parked::Queued(due)
+        } else if self.tally.open() > 0 {
+            // A human sees it only when no exchange can speak any more.
+            Parked::Queued(self.policy.timeouts.late)
+        } else {
+            Parked::Manual
+        };
+        let reason = match state {
+            Parked::NeverSent | Parked::Unsent(_) => Reason::NeverSent,
+            Parked::Queued(_) | Parked::Manual => reason,
+        };
+        let cancelled = self.sending == Sending::Cancelled;
+        Step::Park(Parking {
+            reason,
+            state,
+            kept,
+            cancelled,
+        })
+    }
+
+    /// An event that cannot happen in this phase: this call stops, the others live.
+    pub(super) fn impossible(&mut self) -> Step {
+        if matches!(self.phase, Phase::Ended | Phase::Parked) {
+            return Step::Keep;
+        }
+        if matches!(self.phase, Phase::InFlight | Phase::Streaming(_)) {
+            self.tally.doubt();
+        }
+        self.park(Reason::Impossible, Chance::new(0.5))
+    }
+}

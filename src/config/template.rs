@@ -1,0 +1,144 @@
+//! Small texts with meaning: templates with places to fill, and JSON pointers.
+//!
+//! Filling a template in (percent-encoding for a path, JSON-escaping for a body) is the user's
+//! part, because it depends on where the text goes.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Text with places for a call's id and key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Arc<[Part]>);
+
+/// One piece of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Text as it stands.
+    Literal(Arc<str>),
+    /// `{call_id}`.
+    CallId,
+    /// `{idempotency_key}`.
+    IdempotencyKey,
+}
+
+/// An RFC 6901 pointer into a JSON document; `""` is the whole document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonPointer(Arc<str>);
+
+impl Template {
+    /// Reads `{call_id}` and `{idempotency_key}` out of `text`. Other braces are text, so that a
+    /// JSON body needs no escaping, but a place whose name is not known is refused.
+    ///
+    /// # Errors
+    /// The unknown name.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(open) = rest.find('{') {
+            literal.push_str(&rest[..open]);
+            let inner = &rest[open + 1..];
+            let name = &inner[..inner.find(|c: char| !is_name(c)).unwrap_or(inner.len())];
+            if name.is_empty() || !inner[name.len()..].starts_with('}') {
+                literal.push('{');
+                rest = inner;
+                continue;
+            }
+            let part = match name {
+                "call_id" => Part::CallId,
+                "idempotency_key" => Part::IdempotencyKey,
+                other => return Err(other.to_owned()),
+            };
+            if !literal.is_empty() {
+                parts.push(Part::Literal(Arc::from(std::mem::take(&mut literal))));
+            }
+            parts.push(part);
+            rest = &inner[name.len() + 1..];
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            parts.push(Part::Literal(Arc::from(literal)));
+        }
+        Ok(Self(Arc::from(parts)))
+    }
+
+    /// The pieces in order.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        &self.0
+    }
+
+    /// Whether the call's id or key is named at all.
+    #[must_use]
+    pub fn names(&self, part: &Part) -> bool {
+        self.0.contains(part)
+    }
+}
+
+const fn is_name(c: char) -> bool {
+    c.is_ascii_lowercase() || c == '_'
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in self.parts() {
+            f.write_str(match part {
+                Part::Literal(text) => text,
+                Part::CallId => "{call_id}",
+                Part::IdempotencyKey => "{idempotency_key}",
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl JsonPointer {
+    /// Proves `text` to be a pointer: empty or beginning with `/`, `~` only as `~0` or `~1`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let shape = text.is_empty() || text.starts_with('/');
+        let escapes = text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
+        (shape && escapes).then(|| Self(Arc::from(text)))
+    }
+
+    /// The pointer's text, as `serde_json::Value::pointer` takes it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_knows_its_places_and_refuses_unknown_names() {
+        let parts = |text| Template::parse(text).unwrap().parts().to_vec();
+        let lit = |text| Part::Literal(Arc::from(text));
+        assert_eq!(parts("/r/{call_id}"), [lit("/r/"), Part::CallId]);
+        assert_eq!(
+            parts("/{call_id}/{idempotency_key}?x"),
+            [lit("/"), Part::CallId, lit("/"), Part::IdempotencyKey, lit("?x")]
+        );
+        assert_eq!(
+            parts(r#"{"id": "{call_id}", "a": {}}"#),
+            [lit(r#"{"id": ""#), Part::CallId, lit(r#"", "a": {}}"#)]
+        );
+        assert_eq!(parts(""), []);
+        assert_eq!(Template::parse("/{callid}").unwrap_err(), "callid");
+        for text in ["/r/{call_id}", r#"{"id": "{call_id}", "a": {}}"#, "{", "a{b"] {
+            assert_eq!(Template::parse(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_pointer_begins_with_a_slash_and_escapes_properly() {
+        for good in ["", "/", "/a/b", "/a~0b/~1", "/0"] {
+            assert_eq!(JsonPointer::parse(good).unwrap().as_str(), good);
+        }
+        for bad in ["a", "a/b", "/a~", "/a~2", "~0"] {
+            assert_eq!(JsonPointer::parse(bad), None, "{bad}");
+        }
+    }
+}

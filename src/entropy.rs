@@ -1,0 +1,218 @@
+//! The only reader of chance: draws for jitter, and the maker of call ids.
+//!
+//! Everything random in the gateway comes through here, so that a test or a simulation can replace
+//! it by a seed. Deliberately absent: the clock (a minted id takes its time as an argument), and
+//! anything secret: these draws spread load and tell processes apart, they guard nothing.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::call::id::CallId;
+use crate::call::time::{Chance, Wall};
+
+/// The longest node name and the longest id prefix, in bytes. Two of them and the rest of a minted
+/// id stay far below the 256 bytes a call id may have.
+pub const NAME_BYTES_MAX: usize = 48;
+
+/// A source of chance; cheap to clone, usable from every thread.
+#[derive(Clone, Debug)]
+pub struct Entropy(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    /// The generator of the drawing thread: no lock, no contention between cores.
+    Thread,
+    /// One seeded sequence, for tests and simulation.
+    Seeded(Arc<Mutex<StdRng>>),
+}
+
+/// Makes call ids for calls that came without one. One per process: its counter is what keeps two
+/// ids of one process apart.
+#[derive(Debug)]
+pub struct Minter {
+    node: Box<str>,
+    /// Four random hex digits of this process start: they keep the ids of two processes apart
+    /// that mint in the same millisecond, also after a restart.
+    start: u16,
+    counter: AtomicU32,
+}
+
+impl Entropy {
+    /// Chance from the operating system, through a generator per thread.
+    #[must_use]
+    pub const fn from_os() -> Self {
+        Self(Source::Thread)
+    }
+
+    /// A sequence that is the same for the same seed.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        Self(Source::Seeded(Arc::new(Mutex::new(StdRng::seed_from_u64(
+            seed,
+        )))))
+    }
+
+    /// One draw in `[0, 1)`.
+    #[must_use]
+    pub fn chance(&self) -> Chance {
+        Chance::new(match &self.0 {
+            Source::Thread => thread_rng().random(),
+            Source::Seeded(rng) => rng.lock().random(),
+        })
+    }
+
+    /// 64 random bits.
+    #[must_use]
+    pub fn bits(&self) -> u64 {
+        match &self.0 {
+            Source::Thread => thread_rng().random(),
+            Source::Seeded(rng) => rng.lock().random(),
+        }
+    }
+
+    /// A name for this process, as the ledger keeps it in `owner`: the node and 16 hex digits, so
+    /// that a restarted process is never taken for its predecessor.
+    #[must_use]
+    pub fn instance(&self, node: &str) -> String {
+        format!("{node}-{:016x}", self.bits())
+    }
+}
+
+impl Minter {
+    /// A maker of ids that end in `node`.
+    ///
+    /// # Panics
+    /// When `node` is not `[A-Za-z0-9._-]{1,48}`; the configuration proves that it is.
+    #[must_use]
+    pub fn new(node: &str, entropy: &Entropy) -> Self {
+        assert!(is_name(node), "the configuration proved the node name");
+        let start = u16::try_from(entropy.bits() & 0xffff).expect("16 bits were kept");
+        Self {
+            node: Box::from(node),
+            start,
+            counter: AtomicU32::new(0),
+        }
+    }
+
+    /// A new id: `{prefix}-{unix ms}-{12 hex}-{node}`.
+    ///
+    /// No two ids of one process are equal: the counter returns to a number only after 2^32 ids,
+    /// which takes longer than a millisecond.
+    ///
+    /// # Panics
+    /// When `prefix` is not `[A-Za-z0-9._-]{1,48}`; the configuration proves that it is.
+    #[must_use]
+    pub fn mint(&self, prefix: &str, at: Wall) -> CallId {
+        debug_assert!(is_name(prefix), "the configuration proved the prefix");
+        let count = self.counter.fetch_add(1, Ordering::Relaxed);
+        let mut id = String::with_capacity(prefix.len() + self.node.len() + 32);
+        write!(
+            id,
+            "{prefix}-{}-{:04x}{count:08x}-{}",
+            at.0, self.start, self.node
+        )
+        .expect("a String takes every write");
+        CallId::parse(id.as_bytes()).expect("prefix, digits and node are visible ASCII")
+    }
+}
+
+/// Whether `name` is `[A-Za-z0-9._-]{1,48}`: what may stand at either end of a minted id.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one reader of chance"
+)]
+fn thread_rng() -> rand::rngs::ThreadRng {
+    rand::rng()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::thread;
+
+    use super::*;
+
+    const NOON: Wall = Wall(1_794_000_000_000);
+
+    #[test]
+    fn a_minted_id_is_prefix_time_start_count_and_node() {
+        let minter = Minter::new("node07", &Entropy::seeded(1));
+        let start = format!("{:04x}", minter.start);
+        let first = minter.mint("ord", NOON);
+        let second = minter.mint("ord", NOON);
+        assert_eq!(
+            first.as_str(),
+            format!("ord-1794000000000-{start}00000000-node07")
+        );
+        assert_eq!(
+            second.as_str(),
+            format!("ord-1794000000000-{start}00000001-node07")
+        );
+    }
+
+    #[test]
+    fn no_two_ids_of_a_process_are_equal_within_one_millisecond() {
+        const THREADS: usize = 8;
+        const EACH: usize = 5_000;
+        let minter = Minter::new("n", &Entropy::from_os());
+        let minted = thread::scope(|scope| {
+            let mint = || {
+                (0..EACH)
+                    .map(|_| minter.mint("r", NOON))
+                    .collect::<Vec<_>>()
+            };
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(mint)).collect();
+            threads
+                .into_iter()
+                .flat_map(|t| t.join().unwrap())
+                .collect::<HashSet<_>>()
+        });
+        assert_eq!(minted.len(), THREADS * EACH);
+    }
+
+    #[test]
+    fn the_longest_names_still_make_a_call_id() {
+        let long = "x".repeat(NAME_BYTES_MAX);
+        let minter = Minter::new(&long, &Entropy::from_os());
+        let id = minter.mint(&long, Wall(i64::MAX));
+        assert!(id.as_str().len() <= crate::call::id::CALL_ID_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_name_is_what_the_configuration_allows() {
+        for good in ["a", "node-07", "A.b_c", &"x".repeat(48)] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "a b", "ä", "a,b", "a/b", &"x".repeat(49)] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_seed_repeats_its_sequence_and_draws_lie_in_range() {
+        let draw = |seed| {
+            let entropy = Entropy::seeded(seed);
+            (0..64).map(|_| entropy.chance().get()).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+        let os = Entropy::from_os();
+        assert!(
+            (0..1_000)
+                .map(|_| os.chance().get())
+                .all(|u| (0.0..1.0).contains(&u))
+        );
+        assert_ne!(os.instance("n"), os.instance("n"));
+    }
+}

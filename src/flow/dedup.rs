@@ -1,0 +1,217 @@
+//! What a repeat of a known call is told (contract, section 3, "Duplicates").
+//!
+//! The ledger's claim has already decided that the id is taken; here the known call is only put
+//! into words. A mismatch is found before anything else, so that another request under a used id
+//! never learns more than that. Deliberately absent: waiting for a running call, and any send.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::record;
+use super::told::{Problem, Shown, Told, Whole, Word};
+use crate::call::code::{Code, Repeat, Sent};
+use crate::call::receipt::State;
+use crate::ledger::{CallView, DeadState, Kept, Known, Reply, SettledBy, Settlement, Verdict};
+
+/// How soon a repeat of a running call may ask again: as good a guess as any before the call's end.
+const RUNNING_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What the repeat is told about the known call.
+#[must_use]
+pub fn told(known: &Known) -> Told {
+    let call = &known.call;
+    if !known.same_request {
+        return reused(call);
+    }
+    if let Some(settled) = &call.settled {
+        return replayed(call, settled);
+    }
+    match call.dead_letter.as_ref().map(|letter| letter.state) {
+        None => running(call),
+        Some(DeadState::Reversing | DeadState::Reversed) => reversed(call),
+        Some(
+            state @ (DeadState::Queued
+            | DeadState::Running
+            | DeadState::Manual
+            | DeadState::Discarded
+            | DeadState::Settled
+            | DeadState::Failed),
+        ) => queued(call, state),
+    }
+}
+
+/// The id is in use by another client at the same tool: no details for this one.
+#[must_use]
+pub fn foreign(told_to: Told) -> Told {
+    Told { shown: Shown::Problem(reused_problem()), ..told_to }
+}
+
+fn reused_problem() -> Problem {
+    Problem::new(
+        Code::CallIdReused,
+        "This call id belongs to another request (other method, path, query or body). \
+         Send this request under an id of its own.",
+        Sent::No,
+        Repeat::Never,
+    )
+}
+
+fn reused(call: &CallView) -> Told {
+    Told::refused(Some((call.call_id.clone(), call.source)), reused_problem())
+}
+
+fn told_about(call: &CallView, word: Word, shown: Shown) -> Told {
+    Told {
+        call: Some((call.call_id.clone(), call.source)),
+        word,
+        attempts: call.sends,
+        shown,
+        same_id_only: false,
+        recorded: true,
+    }
+}
+
+fn running(call: &CallView) -> Told {
+    let sent = if call.sends == 0 { Sent::No } else { Sent::Maybe };
+    let problem = Problem {
+        state: Some(call.state),
+        retry_after: Some(RUNNING_RETRY_AFTER),
+        ..Problem::new(
+            Code::InProgress,
+            "This call is running. Repeat it under the same id, or read its receipt.",
+            sent,
+            Repeat::SameCallIdOnly,
+        )
+    };
+    told_about(call, Word::Refused, Shown::Problem(problem))
+}
+
+fn reversed(call: &CallView) -> Told {
+    let problem = Problem {
+        state: Some(call.state),
+        ..Problem::new(
+            Code::Reversed,
+            "This call was reversed, or is being reversed; it is never sent again. \
+             A new operation needs an id of its own.",
+            Sent::Maybe,
+            Repeat::Never,
+        )
+    };
+    told_about(call, Word::Refused, Shown::Problem(problem))
+}
+
+fn queued(call: &CallView, state: DeadState) -> Told {
+    let whose = match state {
+        DeadState::Queued | DeadState::Running => "the gateway goes on asking the tool",
+        DeadState::Manual | DeadState::Discarded => "it is in front of an operator",
+        DeadState::Settled | DeadState::Failed | DeadState::Reversing | DeadState::Reversed => {
+            "its end is recorded"
+        }
+    };
+    let sent = if call.state == State::Received { Sent::No } else { Sent::Maybe };
+    let problem = Problem {
+        state: Some(call.state),
+        more: vec![("deadLetter", json!({ "state": state.as_str() }))],
+        ..Problem::new(
+            Code::Unresolved,
+            format!(
+                "Nobody knows yet what became of this call; {whose}. \
+                 Repeat it under the same id only, or read its receipt."
+            ),
+            sent,
+            Repeat::SameCallIdOnly,
+        )
+    };
+    told_about(call, Word::Unresolved, Shown::Problem(problem))
+}
+
+fn replayed(call: &CallView, settled: &Settlement) -> Told {
+    if let Some(reply) = &settled.reply {
+        return match record::whole(reply) {
+            Some(whole) => told_about(call, Word::Replayed, Shown::Whole(whole)),
+            None => not_kept(call, settled, reply),
+        };
+    }
+    match settled.verdict {
+        Verdict::Success => {
+            let whole = document(settled.document.clone().unwrap_or_default());
+            told_about(call, Word::Replayed, Shown::Whole(whole))
+        }
+        Verdict::Failed => {
+            let problem = failed(settled.by);
+            told_about(call, Word::Replayed, Shown::Problem(problem))
+        }
+    }
+}
+
+/// A receipt document as an answer of its own.
+#[must_use]
+pub fn document(body: bytes::Bytes) -> Whole {
+    let mut headers = http::HeaderMap::new();
+    headers.insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static("application/json"),
+    );
+    Whole { status: http::StatusCode::OK, headers, body }
+}
+
+/// The failure of a call that has no answer to show.
+#[must_use]
+pub fn failed(by: SettledBy) -> Problem {
+    let (code, detail) = match by {
+        SettledBy::Operator => (
+            Code::ResolvedAsFailed,
+            "An operator resolved this call as failed. A new operation needs an id of its own.",
+        ),
+        SettledBy::Answer(_) | SettledBy::Receipt | SettledBy::NeverSent => (
+            Code::ToolReportedFailure,
+            "The tool's receipt says that this call failed, without an answer to show. \
+             A new operation needs an id of its own.",
+        ),
+    };
+    Problem {
+        state: Some(State::Failed),
+        ..Problem::new(code, detail, Sent::Yes, Repeat::Never)
+    }
+}
+
+fn not_kept(call: &CallView, settled: &Settlement, reply: &Reply) -> Told {
+    let (bytes, sha256) = match &reply.body {
+        Kept::Digest { bytes, sha256 } => (*bytes, hex(sha256)),
+        Kept::Whole(body) => (body.len() as u64, String::new()),
+    };
+    let headers: serde_json::Map<_, _> = reply
+        .headers
+        .iter()
+        .map(|(name, value)| {
+            (name.to_string(), json!(String::from_utf8_lossy(value.as_bytes())))
+        })
+        .collect();
+    let result = json!({
+        "status": reply.status.as_u16(),
+        "headers": headers,
+        "bodyBytes": bytes,
+        "bodySha256": sha256,
+    });
+    let problem = Problem {
+        state: Some(settled.verdict.state()),
+        more: vec![("result", result)],
+        ..Problem::new(
+            Code::ResultNotKept,
+            "This call is settled, but its answer was too large to keep. \
+             Status, headers, length and digest are in `result`.",
+            Sent::Yes,
+            Repeat::Never,
+        )
+    };
+    told_about(call, Word::Refused, Shown::Problem(problem))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes every write");
+        text
+    })
+}

@@ -1,0 +1,165 @@
+//! Whether a receipt endpoint's "never heard of it" can be believed (contract, rule 5).
+//!
+//! A mistyped path, a load balancer's default page or half a roll-out answers 404 for everything,
+//! and each such answer would send a call again. So the endpoint first has to recognise an id that
+//! was sent: the gateway asks about the first answered calls and remembers what it finds. An
+//! endpoint that does not know an answered call is broken until it does.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::call::policy::BelieveNotFound;
+use crate::call::time::Mono;
+use crate::ledger::Proof;
+
+/// Gaps between the questions about one answered call, counted from its answer; the first one is
+/// at least `settle`. Three questions, as the contract says.
+const GAPS: [Duration; 3] =
+    [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(4)];
+
+/// Probes of one endpoint that may run at once: the first calls of a burst are enough.
+const PROBES_MAX: u8 = 4;
+
+/// After a probe found the endpoint broken, the next answered call is asked about no sooner.
+const BROKEN_PAUSE: Duration = Duration::from_secs(10);
+
+/// What is known about one receipt endpoint. One per route, shared by its calls.
+#[derive(Debug)]
+pub struct Trust {
+    believe: BelieveNotFound,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    standing: Standing,
+    running: u8,
+    not_before: Mono,
+}
+
+/// What the endpoint has shown so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It was not yet seen to recognise anything.
+    Unproven,
+    /// It recognised an id that was sent.
+    Proven,
+    /// It did not know a call that was answered.
+    Broken,
+}
+
+/// The right to ask about one answered call. Given back when dropped.
+#[derive(Debug)]
+pub struct Probe<'a>(&'a Trust);
+
+impl Trust {
+    /// An endpoint as it was remembered, or a new one.
+    #[must_use]
+    pub const fn new(believe: BelieveNotFound, remembered: Option<Proof>) -> Self {
+        let standing = match remembered {
+            None => Standing::Unproven,
+            Some(Proof::Proven) => Standing::Proven,
+            Some(Proof::Broken) => Standing::Broken,
+        };
+        let state = State { standing, running: 0, not_before: Mono(0) };
+        Self { believe, state: Mutex::new(state) }
+    }
+
+    /// Whether a "not found" of this endpoint can be believed at all.
+    #[must_use]
+    pub fn is_proven(&self) -> bool {
+        match self.believe {
+            BelieveNotFound::Always => true,
+            BelieveNotFound::Proven => self.standing() == Standing::Proven,
+        }
+    }
+
+    /// What the endpoint has shown so far.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.state.lock().standing
+    }
+
+    /// Whether a call answered now shall be asked about.
+    #[must_use]
+    pub fn probe(&self, now: Mono) -> Option<Probe<'_>> {
+        let mut state = self.state.lock();
+        let wanted = self.believe == BelieveNotFound::Proven
+            && state.standing != Standing::Proven
+            && state.running < PROBES_MAX
+            && now >= state.not_before;
+        wanted.then(|| {
+            state.running += 1;
+            Probe(self)
+        })
+    }
+
+    /// The endpoint recognised an id that was sent. Whether that is news.
+    pub fn recognised(&self) -> bool {
+        let mut state = self.state.lock();
+        let news = state.standing != Standing::Proven;
+        state.standing = Standing::Proven;
+        news
+    }
+
+    /// The endpoint did not know an answered call, asked as often as [`waits`] says. Whether that
+    /// is news. A proof that came in the meantime stands: other calls are recognised.
+    pub fn missed(&self, now: Mono) -> bool {
+        let mut state = self.state.lock();
+        state.not_before = now.after(BROKEN_PAUSE);
+        let news = state.standing == Standing::Unproven;
+        if news {
+            state.standing = Standing::Broken;
+        }
+        news
+    }
+}
+
+impl Drop for Probe<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().running -= 1;
+    }
+}
+
+/// The waits before each question about an answered call.
+#[must_use]
+pub fn waits(settle: Duration) -> [Duration; 3] {
+    GAPS.map(|gap| gap.max(settle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_believed_only_after_it_recognised_something() {
+        let trust = Trust::new(BelieveNotFound::Proven, None);
+        assert!(!trust.is_proven());
+        assert!(trust.missed(Mono(0)));
+        assert_eq!(trust.standing(), Standing::Broken);
+        assert!(!trust.is_proven());
+        assert!(!trust.missed(Mono(0)), "told once");
+        assert!(trust.recognised());
+        assert!(trust.is_proven());
+        assert!(!trust.recognised());
+        assert!(Trust::new(BelieveNotFound::Proven, Some(Proof::Proven)).is_proven());
+        assert!(!Trust::new(BelieveNotFound::Proven, Some(Proof::Broken)).is_proven());
+        assert!(Trust::new(BelieveNotFound::Always, None).is_proven());
+    }
+
+    #[test]
+    fn only_a_few_answered_calls_are_asked_about_and_none_once_it_is_proven() {
+        let trust = Trust::new(BelieveNotFound::Proven, None);
+        let probes: Vec<_> = (0..10).filter_map(|_| trust.probe(Mono(0))).collect();
+        assert_eq!(probes.len(), usize::from(PROBES_MAX));
+        drop(probes);
+        assert!(trust.probe(Mono(0)).is_some());
+        trust.missed(Mono(0));
+        assert!(trust.probe(Mono(0)).is_none(), "a pause after a miss");
+        assert!(trust.probe(Mono(0).after(BROKEN_PAUSE)).is_some());
+        trust.recognised();
+        assert!(trust.probe(Mono(u64::MAX)).is_none());
+        assert!(Trust::new(BelieveNotFound::Always, None).probe(Mono(0)).is_none());
+    }
+}

@@ -1,0 +1,108 @@
+//! The ledger: the durable record of calls, written before anything is sent.
+//!
+//! A trait in verbs, each ONE atomic transition, so that no caller can stand between two halves of
+//! a step. [`begin`](Ledger::begin) is the claim of id and key and the first send in one commit;
+//! [`append`](Ledger::append) writes intentions and needs the current claim;
+//! [`fact`](Ledger::fact) writes what the tool has said and needs none;
+//! [`note`](Ledger::note) writes history and gates nothing. What a verb answered `Ok` to is
+//! durable; what it answered `Err` to does not count as written.
+//!
+//! `sqlite` is the embedded default, `memory` exists for tests and simulation, and `contract` is
+//! the one suite both pass. Deliberately absent: policy (who decides what is written is `flow`),
+//! time and chance (they come as arguments), and every form of "read, then write".
+
+pub mod error;
+pub mod pending;
+pub mod record;
+pub mod step;
+pub mod view;
+
+use std::sync::Arc;
+
+pub use error::LedgerError;
+pub use pending::Pending;
+pub use record::{Begun, Claim, Kept, Known, NewCall, Owner, Reply, RowId, StoredRequest};
+pub use step::{
+    Contradiction, Entry, Fact, FactWritten, Intention, News, Park, Place, Reason, Verdict, Written,
+};
+pub use view::{
+    CallView, Cursor, DeadLetter, DeadState, Due, Filter, Health, OwnerTest, Page, Proof, ProofNote,
+    Purged, Recovered, SettledBy, Settlement, Tally,
+};
+
+use crate::call::id::{CallId, ClientName};
+use crate::call::time::Wall;
+
+/// The durable record of calls.
+///
+/// Verbs take effect in the order in which one thread hands them over. Each answers
+/// [`LedgerError::Overloaded`] when too many records wait (new calls are refused first, so that
+/// running ones can still be recorded), and an error that says why when nothing can be written.
+pub trait Ledger: Send + Sync {
+    /// Claims the call id and the key, and notes the first send, in one commit.
+    ///
+    /// An id or key whose call is settled and past its window, or was released, is claimed anew in
+    /// the same step: a new life of the same row, with its history kept.
+    fn begin(&self, call: NewCall) -> Pending<Begun>;
+
+    /// Writes what the owner is about to do, if `claim` is still the current one.
+    fn append(&self, claim: Claim, now: Wall, intention: Intention) -> Pending<Written>;
+
+    /// Writes what the tool has said: applied to any unsettled call, whatever the claim.
+    fn fact(&self, fact: Fact) -> Pending<FactWritten>;
+
+    /// Adds history to a life of a call. Nothing waits for it; it is written with the next group,
+    /// before every verb handed over later. When the ledger cannot take it, it is lost and counted.
+    fn note(&self, row: RowId, life: u32, entries: Vec<Entry>);
+
+    /// Claims up to `limit` dead letters that are due, or whose worker's lease ran out, for
+    /// `owner`; the longest due first.
+    fn claim_due(
+        &self,
+        owner: Owner,
+        now: Wall,
+        lease_until: Wall,
+        limit: usize,
+    ) -> Pending<Vec<Due>>;
+
+    /// The heartbeat: extends the lease, if `claim` is still the current one.
+    fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written>;
+
+    /// The sweep before serving: what dead owners had under way. Calls that may have been sent are
+    /// parked with reason `crash` and due at once; calls without a noted send are closed as never
+    /// sent; their rounds are due again.
+    fn recover(&self, owner: Owner, now: Wall, dead: OwnerTest) -> Pending<Recovered>;
+
+    /// Every call with this id, of one client or of all. Empty when the ledger knows none.
+    fn view(&self, client: Option<ClientName>, call_id: CallId) -> Pending<Vec<CallView>>;
+
+    /// The dead letters that match, oldest call first, at most `limit` (and never more than
+    /// [`PAGE_MAX`]), after `from`.
+    fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page>;
+
+    /// How many dead letters are in open states, for the gauges; by index.
+    fn tally(&self) -> Pending<Vec<Tally>>;
+
+    /// Remembers what was found about a receipt endpoint.
+    fn remember_proof(&self, endpoint: Arc<str>, proof: Proof, now: Wall) -> Pending<()>;
+
+    /// Everything remembered about receipt endpoints.
+    fn proofs(&self) -> Pending<Vec<ProofNote>>;
+
+    /// Removes up to `batch` calls whose window is over and whose dead letter, if any, ended longer
+    /// ago than the retention. Never an unresolved one.
+    fn purge(&self, now: Wall, batch: usize) -> Pending<Purged>;
+
+    /// Since when this ledger would know a call.
+    fn knows_since(&self) -> Wall;
+
+    /// Whether records can be written. Asked while they cannot, it also makes the ledger try again,
+    /// so that a gateway without traffic finds its way back.
+    fn health(&self) -> Health;
+
+    /// Writes what waits, checkpoints, and ends. Later verbs answer [`LedgerError::Closed`].
+    fn close(&self) -> Pending<()>;
+}
+
+/// The most dead letters one page holds.
+pub const PAGE_MAX: usize = 1_000;

@@ -1,0 +1,216 @@
+//! What a call looks like when it enters the ledger, and what its claim answers.
+//!
+//! Everything here is plain values: the ledger strips no header, reads no clock and decides no
+//! policy; the caller hands it what is to be kept. What is written later stands in `step`, what is
+//! read in `view`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+
+use super::view::CallView;
+use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
+use crate::call::time::Wall;
+
+/// One process instance: what a claim belongs to. Never reused, also not by a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Owner(Arc<str>);
+
+/// The number of a call's row. Never reused while the process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowId(pub i64);
+
+/// The right to write intentions for a call, until somebody else claims it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The call's row.
+    pub row: RowId,
+    /// Which use of the call id this is: 1 for the first, one more each time a released or expired
+    /// id is claimed again.
+    pub life: u32,
+    /// The fencing number; it grows with every claim of the row.
+    pub fence: i64,
+}
+
+/// A call as it enters the ledger.
+#[derive(Clone, Debug)]
+pub struct NewCall {
+    /// Whose call it is.
+    pub client: ClientName,
+    /// Its id.
+    pub call_id: CallId,
+    /// Who made the id.
+    pub source: IdSource,
+    /// The route's name.
+    pub route: Arc<str>,
+    /// The upstream address it is first sent to.
+    pub upstream: Arc<str>,
+    /// The snapshot of the policy it lives by, as text; equal snapshots are stored once.
+    pub policy: Arc<str>,
+    /// What makes a repeat the same request.
+    pub fingerprint: Fingerprint,
+    /// The idempotency key, when the call has one.
+    pub idempotency_key: Option<Arc<str>>,
+    /// The key before it was hashed, for people who look for it.
+    pub business_key: Option<Arc<str>>,
+    /// What is sent, and sent again.
+    pub request: StoredRequest,
+    /// The trace it belongs to (`traceparent`), for sends by rounds.
+    pub trace: Option<Arc<str>>,
+    /// Who claims it.
+    pub owner: Owner,
+    /// Until when the claim holds without a heartbeat.
+    pub lease_until: Wall,
+    /// The time of the claim.
+    pub now: Wall,
+    /// How long id and key are remembered after the end (`idempotency.window`).
+    pub window: Duration,
+    /// Whether the first send is noted in the same commit. Without it the call is `RECEIVED`.
+    pub first_send: bool,
+    /// Whether clients share one name space at the tool (no `upstream.tenant_header`): then another
+    /// client's use of the id is refused.
+    pub exclusive_id: bool,
+}
+
+/// The request as it is kept for resends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRequest {
+    /// Its method.
+    pub method: Method,
+    /// Path and query, as they go to the tool.
+    pub target: Arc<str>,
+    /// Its header fields; credentials were removed by the caller.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+    /// Whether a credential was removed: such a call is not resent without one.
+    pub credential: bool,
+}
+
+/// The answer to a claim of a call id and key.
+#[derive(Clone, Debug)]
+pub enum Begun {
+    /// The id and the key are the caller's; the call may be sent once this is read.
+    Claimed(Claim),
+    /// The id belongs to a call of this client that is running or remembered.
+    Known(Box<Known>),
+    /// The key belongs to a call with another id.
+    KeyTaken(Box<Known>),
+    /// Another client uses this id at the same upstream. No details for this one.
+    Foreign,
+}
+
+/// A call that was there before.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Whether the request is the same: its fingerprint, and for a known id the key as well.
+    pub same_request: bool,
+    /// The call. When it is settled and the request is the same, its window runs anew from now.
+    pub call: CallView,
+}
+
+/// A stored answer: what was told, or would be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its header fields, without those that are not kept (the caller removed them).
+    pub headers: HeaderMap,
+    /// Its body, as far as it was kept.
+    pub body: Kept,
+}
+
+/// How much of a body was kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// All of it.
+    Whole(Bytes),
+    /// Too large to keep; only what identifies it.
+    Digest {
+        /// Its length in bytes.
+        bytes: u64,
+        /// Its SHA-256.
+        sha256: [u8; 32],
+    },
+}
+
+impl Owner {
+    /// The instance with this name.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self(Arc::from(name))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for RowId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Header fields as `name: value\r\n` lines, byte for byte: readable with any SQLite shell.
+#[must_use]
+pub fn headers_to_text(headers: &HeaderMap) -> Vec<u8> {
+    let length = headers.iter().map(|(n, v)| n.as_str().len() + v.len() + 4).sum();
+    let mut text = Vec::with_capacity(length);
+    for (name, value) in headers {
+        text.extend_from_slice(name.as_str().as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value.as_bytes());
+        text.extend_from_slice(b"\r\n");
+    }
+    text
+}
+
+/// The header fields of such lines; `None` when they were not written by [`headers_to_text`].
+#[must_use]
+pub fn headers_from_text(text: &[u8]) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        // A value holds no CR, so the first one ends the line.
+        let end = rest.windows(2).position(|two| two == b"\r\n")?;
+        let (line, after) = rest.split_at(end);
+        let colon = line.windows(2).position(|two| two == b": ")?;
+        let name = HeaderName::from_bytes(line.get(..colon)?).ok()?;
+        headers.append(name, HeaderValue::from_bytes(line.get(colon + 2..)?).ok()?);
+        rest = after.get(2..)?;
+    }
+    Some(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_survive_as_text_byte_for_byte_and_in_order() {
+        let mut headers = HeaderMap::new();
+        headers.append("x-err", HeaderValue::from_static("7"));
+        headers.append("link", HeaderValue::from_static("<a>; rel=\"b: c\""));
+        headers.append("link", HeaderValue::from_static(""));
+        headers.append("x-latin", HeaderValue::from_bytes(b"caf\xe9 \xff").unwrap());
+        let text = headers_to_text(&headers);
+        assert!(text.starts_with(b"x-err: 7\r\nlink: <a>; rel=\"b: c\"\r\nlink: \r\n"));
+        assert_eq!(headers_from_text(&text), Some(headers));
+        assert_eq!(headers_from_text(b""), Some(HeaderMap::new()));
+        for broken in [&b"x"[..], b"x: 1", b"x:1\r\n", b"x y: 1\r\n", b"x: \x01\r\n"] {
+            assert_eq!(headers_from_text(broken), None, "{broken:?}");
+        }
+    }
+}

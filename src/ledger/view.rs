@@ -1,0 +1,409 @@
+//! What is read from the ledger: a call with everything known about it, dead letters, due work.
+//!
+//! One shape for all readers (receipts, admin, repeats, worker), so that they cannot disagree about
+//! a call. Deliberately absent: any formatting; that is the reader's business.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::record::{Claim, Owner, Reply, RowId, StoredRequest};
+use super::step::{Contradiction, Entry, Verdict};
+use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
+use crate::call::outcome::{Cause, Outcome};
+use crate::call::receipt::{Answer, State};
+use crate::call::time::Wall;
+
+/// A call with everything known about its current life.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallView {
+    /// Its row.
+    pub row: RowId,
+    /// Which use of the call id this is, from 1.
+    pub life: u32,
+    /// Its id.
+    pub call_id: CallId,
+    /// Who made the id.
+    pub source: IdSource,
+    /// Whose call it is.
+    pub client: ClientName,
+    /// The route it came by.
+    pub route: Arc<str>,
+    /// The upstream address it was first sent to.
+    pub upstream: Arc<str>,
+    /// Its idempotency key.
+    pub idempotency_key: Option<Arc<str>>,
+    /// The key before it was hashed.
+    pub business_key: Option<Arc<str>>,
+    /// What makes a repeat the same request.
+    pub fingerprint: Fingerprint,
+    /// Its trace.
+    pub trace: Option<Arc<str>>,
+    /// Its state: `RECEIVED`, `PROCESSING` in line, `UNKNOWN` as a dead letter, or how it ended.
+    pub state: State,
+    /// Whether the id is bound: a repeat meets this call instead of being sent.
+    pub binds: bool,
+    /// Who works on it, or did last.
+    pub owner: Owner,
+    /// Until when that claim holds.
+    pub lease_until: Wall,
+    /// When it was recorded.
+    pub received_at: Wall,
+    /// When its row last changed.
+    pub updated_at: Wall,
+    /// When it was first sent, if it was.
+    pub first_sent: Option<Wall>,
+    /// How many sends are noted.
+    pub sends: u32,
+    /// How it ended, if it did.
+    pub settled: Option<Settlement>,
+    /// The last complete answer that settled nothing, while the call is open.
+    pub kept: Option<Reply>,
+    /// Its dead letter, if this life has one.
+    pub dead_letter: Option<DeadLetter>,
+    /// The contradictions recorded for it.
+    pub differences: Vec<Difference>,
+    /// Its history, oldest first.
+    pub history: Vec<Entry>,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settlement {
+    /// The word.
+    pub verdict: Verdict,
+    /// What said so.
+    pub by: SettledBy,
+    /// When.
+    pub at: Wall,
+    /// What repeats are answered with; `None` when there is nothing but the receipt.
+    pub reply: Option<Reply>,
+    /// The receipt that settled it, as it came.
+    pub document: Option<Bytes>,
+}
+
+/// What settled a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettledBy {
+    /// The answer to this attempt.
+    Answer(u32),
+    /// A receipt.
+    Receipt,
+    /// The certainty that it was never sent.
+    NeverSent,
+    /// A human.
+    Operator,
+}
+
+/// One send and its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt {
+    /// Which send, 1-based.
+    pub n: u32,
+    /// When it was noted.
+    pub at: Wall,
+    /// Why it was sent again.
+    pub cause: Option<Cause>,
+    /// How it ended; `None` while it runs, or when the process died: unclear.
+    pub outcome: Option<Outcome>,
+    /// How long it took, when it ended.
+    pub took: Option<Duration>,
+}
+
+/// A recorded contradiction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Which.
+    pub kind: Contradiction,
+    /// When it was seen first.
+    pub at: Wall,
+    /// What was said, for people.
+    pub told: Arc<str>,
+}
+
+/// A dead letter: the row of the compensation queue (contract, section 6).
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeadLetter {
+    /// The call's row.
+    pub row: RowId,
+    /// The life of the call id it belongs to.
+    pub life: u32,
+    /// The call id.
+    pub call_id: CallId,
+    /// The route.
+    pub route: Arc<str>,
+    /// The client.
+    pub client: ClientName,
+    /// The key before it was hashed.
+    pub business_key: Option<Arc<str>>,
+    /// The idempotency key (column `request_id`).
+    pub idempotency_key: Option<Arc<str>>,
+    /// Why it was parked, or why it is in front of a human.
+    pub reason: Arc<str>,
+    /// The last thing that went wrong.
+    pub last_error: Arc<str>,
+    /// How many rounds ended without an end.
+    pub fail_count: u32,
+    /// When the next round is due.
+    pub next_retry_time: Option<Wall>,
+    /// When it was parked.
+    pub create_time: Wall,
+    /// Its state.
+    pub state: DeadState,
+    /// Rounds done.
+    pub round: u32,
+    /// Who works on it.
+    pub owner: Option<Owner>,
+    /// The fencing number of the last claim.
+    pub fence: i64,
+    /// Until when that claim holds.
+    pub lease_until: Option<Wall>,
+    /// When it ended, if it did.
+    pub ended_at: Option<Wall>,
+}
+
+/// The state of a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DeadState {
+    /// Waits for its next round.
+    Queued,
+    /// A worker holds it.
+    Running,
+    /// The tool confirmed it.
+    Settled,
+    /// The tool refused it, or it was never sent.
+    Failed,
+    /// The undo request is under way; nothing is sent for the original any more.
+    Reversing,
+    /// It was undone.
+    Reversed,
+    /// Waits for a human.
+    Manual,
+    /// A human gave it up.
+    Discarded,
+}
+
+/// Work for a round, claimed.
+#[derive(Clone, Debug)]
+pub struct Due {
+    /// The right to it.
+    pub claim: Claim,
+    /// The call with its dead letter and history.
+    pub call: CallView,
+    /// What to send.
+    pub request: StoredRequest,
+    /// The policy it lives by.
+    pub policy: Arc<str>,
+}
+
+/// Whose claims are void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerTest {
+    /// Every other owner is dead: this process holds the only lock on the ledger.
+    AllOthers,
+    /// Owners whose lease ran out: the ledger is shared.
+    LeaseRanOut,
+}
+
+/// What the sweep after a start found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Calls that may have been sent: parked with reason `crash`, due at once.
+    pub parked: u64,
+    /// Calls that never were: closed as never sent.
+    pub never_sent: u64,
+    /// Rounds that were under way: due again.
+    pub requeued: u64,
+}
+
+/// Which dead letters to list. Every field that is set must match.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// In this state.
+    pub state: Option<DeadState>,
+    /// Of this route.
+    pub route: Option<Arc<str>>,
+    /// Of this client.
+    pub client: Option<ClientName>,
+    /// Parked before this time.
+    pub parked_before: Option<Wall>,
+    /// Whose last error or reason contains this text.
+    pub error: Option<Arc<str>>,
+    /// With exactly this idempotency key or business key.
+    pub key: Option<Arc<str>>,
+    /// With this call id.
+    pub call_id: Option<CallId>,
+}
+
+/// Where a page of dead letters begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    /// After this row,
+    pub row: RowId,
+    /// in this life.
+    pub life: u32,
+}
+
+/// A page of dead letters, oldest call first.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The rows.
+    pub items: Vec<DeadLetter>,
+    /// Where the next page begins; `None` when this is the last.
+    pub next: Option<Cursor>,
+}
+
+/// How many dead letters of a route are in an open state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// The route.
+    pub route: Arc<str>,
+    /// The state, an open one.
+    pub state: DeadState,
+    /// How many.
+    pub count: u64,
+    /// When the oldest of them was parked.
+    pub oldest: Wall,
+}
+
+/// What is remembered of a receipt endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProofNote {
+    /// Its address.
+    pub endpoint: Arc<str>,
+    /// What was found.
+    pub proof: Proof,
+    /// When.
+    pub at: Wall,
+}
+
+/// Whether an endpoint's "never heard of it" can be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// It recognised a call that was sent.
+    Proven,
+    /// It did not know a call that was answered.
+    Broken,
+}
+
+/// What one step of the clean-up did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Calls removed.
+    pub calls: u64,
+    /// Whether more is ripe: call again.
+    pub more: bool,
+}
+
+/// Whether the ledger can take records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// What the last write failed with; `None` when it was written.
+    pub failing: Option<Arc<str>>,
+    /// Records waiting for the writer.
+    pub waiting: usize,
+    /// How many may wait before new calls are refused.
+    pub capacity: usize,
+}
+
+impl CallView {
+    /// The sends with their ends, in order.
+    #[must_use]
+    pub fn attempts(&self) -> Vec<Attempt> {
+        let mut attempts: Vec<Attempt> = Vec::new();
+        for entry in &self.history {
+            match entry {
+                Entry::Sent { at, n, cause } => attempts.push(Attempt {
+                    n: *n,
+                    at: *at,
+                    cause: *cause,
+                    outcome: None,
+                    took: None,
+                }),
+                Entry::Ended { n, outcome, took, .. } => {
+                    if let Some(attempt) = attempts.iter_mut().find(|a| a.n == *n) {
+                        attempt.outcome = Some(*outcome);
+                        attempt.took = Some(*took);
+                    }
+                }
+                Entry::Receipt { .. }
+                | Entry::Waited { .. }
+                | Entry::Reconnected { .. }
+                | Entry::Claimed { .. }
+                | Entry::Parked { .. }
+                | Entry::Differs { .. } => {}
+            }
+        }
+        attempts
+    }
+
+    /// What the receipt said last, if it was asked.
+    #[must_use]
+    pub fn last_receipt(&self) -> Option<Answer> {
+        self.history.iter().rev().find_map(|entry| match entry {
+            Entry::Receipt { answer, .. } => Some(*answer),
+            _ => None,
+        })
+    }
+}
+
+impl Attempt {
+    /// Whether this send may have reached the tool without a final answer.
+    #[must_use]
+    pub const fn is_unclear(&self) -> bool {
+        use crate::call::outcome::Reading;
+        match self.outcome {
+            None | Some(Outcome::Unclear(_)) => true,
+            Some(Outcome::NotSent(_)) => false,
+            Some(Outcome::Answered(reading)) => match reading {
+                Reading::Pending(_) | Reading::Kept(_) => true,
+                Reading::Success(_) | Reading::Failure(_) | Reading::Unbinding(_) => false,
+            },
+        }
+    }
+}
+
+impl DeadState {
+    /// Every state, in the order of the documentation.
+    pub const ALL: [Self; 8] = [
+        Self::Queued,
+        Self::Running,
+        Self::Settled,
+        Self::Failed,
+        Self::Reversing,
+        Self::Reversed,
+        Self::Manual,
+        Self::Discarded,
+    ];
+
+    /// The word in the ledger, in lists and as a metric label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "QUEUED",
+            Self::Running => "RUNNING",
+            Self::Settled => "SETTLED",
+            Self::Failed => "FAILED",
+            Self::Reversing => "REVERSING",
+            Self::Reversed => "REVERSED",
+            Self::Manual => "MANUAL",
+            Self::Discarded => "DISCARDED",
+        }
+    }
+
+    /// The state a word names.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    }
+
+    /// Whether somebody, a worker or a human, still has to do something.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        match self {
+            Self::Queued | Self::Running | Self::Reversing | Self::Manual => true,
+            Self::Settled | Self::Failed | Self::Reversed | Self::Discarded => false,
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The closed sets of label values.
+//!
+//! The metrics library tells two series of a family apart by a hash over their label values with
+//! nothing between them, so `("a", "bc")` and `("ab", "c")` would be one series. Here that cannot
+//! happen: a family has at most one closed label, which goes first and whose words are prefix-free
+//! (no word begins another), and at most one free label, the route, which goes last.
+
+use crate::call::code::Code;
+use crate::call::outcome::{Cause, NotSent, Outcome, Unclear};
+use crate::call::receipt::{Answer, State};
+
+/// A closed set of label values.
+pub trait Label: Copy {
+    /// Every value, each at its [`Label::index`].
+    fn all() -> Vec<Self>;
+    /// The position of this value in [`Label::all`].
+    fn index(self) -> usize;
+    /// The word in the exposition.
+    fn word(self) -> &'static str;
+}
+
+/// Defines an enum that is nothing but a closed set of words.
+macro_rules! labels {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:expr,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+            pub enum $name { $($(#[$vdoc])* $variant,)* }
+
+            impl $name {
+                /// Every value, in the order of the documentation.
+                pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+                /// The word on the wire, in logs and as a label.
+                #[must_use]
+                pub const fn as_str(self) -> &'static str {
+                    match self { $(Self::$variant => $word,)* }
+                }
+            }
+
+            impl Label for $name {
+                fn all() -> Vec<Self> {
+                    Self::ALL.to_vec()
+                }
+                fn index(self) -> usize {
+                    self as usize
+                }
+                fn word(self) -> &'static str {
+                    self.as_str()
+                }
+            }
+        )*
+    };
+}
+
+labels! {
+    /// What a caller was told: the value of `X-Call-Outcome`.
+    Word {
+        /// The tool answered, late or not.
+        Answered = "answered",
+        /// Settled by a receipt.
+        Receipt = "receipt",
+        /// A stored result.
+        Replayed = "replayed",
+        /// Nobody knows yet, or the call is queued.
+        Unresolved = "unresolved",
+        /// Refused by the gateway: nothing sent and nothing queued.
+        Refused = "refused",
+    }
+
+    /// How one attempt ended.
+    AttemptResult {
+        /// A complete answer that is not a 5xx.
+        Answered = "answered",
+        /// A complete 5xx answer: it says nothing about the effect.
+        ServerError = "5xx",
+        /// No byte reached the tool.
+        NotSent = "not_sent",
+        /// No complete answer in time.
+        Timeout = "timeout",
+        /// The connection died or the answer was unusable.
+        Disconnect = "disconnect",
+    }
+
+    /// Why a wanted resend was not allowed.
+    Denied {
+        /// All `max_retries` resends were used.
+        Exhausted = "exhausted",
+        /// Too little of `timeouts.total` was left to be answered.
+        Deadline = "deadline",
+        /// The cause is not listed in `retry.on`.
+        Cause = "cause",
+        /// The receipt did not allow it (`retry.resend_on`).
+        Receipt = "receipt",
+        /// The route has no receipt endpoint to ask.
+        NoReceipt = "no-receipt",
+        /// The credential of the call was not kept.
+        Credential = "credential",
+        /// The caller left and the route says `cancel`.
+        ClientGone = "client-gone",
+    }
+
+    /// What prevented the same work from being done twice.
+    AvoidedBy {
+        /// The receipt said the work was done, instead of a resend.
+        Receipt = "receipt",
+        /// A repeat got the stored answer.
+        Replay = "replay",
+        /// A repeat waited for the running call.
+        Join = "join",
+        /// Another call id with the same idempotency key.
+        Key = "key",
+    }
+
+    /// Why a call was parked; also the word in its dead letter.
+    Parked {
+        /// `timeouts.total` was over.
+        Deadline = "deadline",
+        /// All resends were used and nobody knows.
+        Exhausted = "exhausted",
+        /// There is no receipt endpoint to ask.
+        NoReceipt = "no-receipt",
+        /// Nothing ever reached the tool.
+        NeverSent = "never-sent",
+        /// Found mid-flight after a crash.
+        Crash = "crash",
+        /// The gateway was shutting down.
+        Drain = "drain",
+        /// A send for which the credential was not kept.
+        Credential = "credential",
+        /// The route or its upstream is another one now.
+        RouteChanged = "route-changed",
+        /// The receipt says FAILED and the route keeps such calls for a human.
+        ReportedFailed = "reported-failed",
+        /// A step that cannot be; the call stopped, the others live.
+        Impossible = "impossible",
+    }
+
+    /// The open states of a dead letter.
+    OpenState {
+        /// Waits for its next round.
+        Queued = "QUEUED",
+        /// A worker holds its lease.
+        Running = "RUNNING",
+        /// Is being reversed.
+        Reversing = "REVERSING",
+        /// Waits for a human.
+        Manual = "MANUAL",
+    }
+
+    /// What one round brought.
+    Round {
+        /// The receipt said SUCCESS.
+        Settled = "settled",
+        /// The receipt said FAILED.
+        Failed = "failed",
+        /// Nothing new: the next round is planned.
+        Again = "again",
+        /// The last round: a human is needed.
+        Manual = "manual",
+        /// The lease was lost to another worker; nothing was changed.
+        LeaseLost = "lease-lost",
+    }
+
+    /// What contradicts the end a call already has.
+    Difference {
+        /// An answer says otherwise.
+        Answer = "answer",
+        /// A receipt says otherwise.
+        Receipt = "receipt",
+        /// A receipt carries a result that disagrees with its own state.
+        Result = "result",
+        /// A fact arrived after the reversal began.
+        Reversal = "reversal",
+    }
+
+    /// Bounds that are reached in ordinary bad days.
+    Bound {
+        /// `limits.connections`.
+        Connections = "connections",
+        /// `upstream.late_max`: the oldest late exchange was reset.
+        LateExchanges = "late-exchanges",
+        /// `ledger.queue`: the call was refused as overloaded.
+        LedgerQueue = "ledger-queue",
+        /// The readers' queue of the ledger.
+        LedgerReaders = "ledger-readers",
+        /// `body.max_kept_response`: an answer was passed on and not kept.
+        KeptResponse = "kept-response",
+    }
+
+    /// How a load of the configuration ended.
+    Reload {
+        /// The new configuration is in use.
+        Success = "success",
+        /// The file is bad; the old configuration stays in use.
+        Failure = "failure",
+    }
+}
+
+/// A problem told to a caller: one of our codes, or what the HTTP parser refused by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A problem document of the gateway.
+    Code(Code),
+    /// A bare status from the HTTP parser.
+    Malformed,
+}
+
+impl From<Code> for Refusal {
+    fn from(code: Code) -> Self {
+        Self::Code(code)
+    }
+}
+
+impl From<Outcome> for AttemptResult {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Answered(reading) if reading.status().is_server_error() => Self::ServerError,
+            Outcome::Answered(_) => Self::Answered,
+            Outcome::NotSent(
+                NotSent::Connect | NotSent::Tls | NotSent::HandedBack | NotSent::Refused,
+            ) => Self::NotSent,
+            Outcome::Unclear(Unclear::Timeout) => Self::Timeout,
+            Outcome::Unclear(Unclear::Disconnect) => Self::Disconnect,
+        }
+    }
+}
+
+impl Label for Refusal {
+    fn all() -> Vec<Self> {
+        let codes = Code::ALL.iter().copied().map(Self::Code);
+        codes.chain([Self::Malformed]).collect()
+    }
+    fn index(self) -> usize {
+        match self {
+            Self::Code(code) => code as usize,
+            Self::Malformed => Code::ALL.len(),
+        }
+    }
+    fn word(self) -> &'static str {
+        match self {
+            Self::Code(code) => code.as_str(),
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+impl Label for Cause {
+    fn all() -> Vec<Self> {
+        Self::ALL.to_vec()
+    }
+    fn index(self) -> usize {
+        self as usize
+    }
+    fn word(self) -> &'static str {
+        self.as_str()
+    }
+}
+
+impl Label for Answer {
+    fn all() -> Vec<Self> {
+        State::ALL
+            .into_iter()
+            .map(Self::State)
+            .chain([Self::NotFound])
+            .collect()
+    }
+    fn index(self) -> usize {
+        match self {
+            Self::State(state) => state as usize,
+            Self::NotFound => State::ALL.len(),
+        }
+    }
+    fn word(self) -> &'static str {
+        self.as_str()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+    use crate::call::outcome::Reading;
+
+    fn closed<L: Label>() {
+        let all = L::all();
+        for (at, label) in all.iter().enumerate() {
+            let word = label.word();
+            assert_eq!(label.index(), at, "{word} stands at the place it counts in");
+            assert!(!word.is_empty());
+            let begun = all.iter().filter(|l| l.word().starts_with(word)).count();
+            assert_eq!(
+                begun, 1,
+                "{word} begins another word: two series could merge"
+            );
+        }
+    }
+
+    #[test]
+    fn no_word_of_a_closed_set_begins_another() {
+        closed::<Word>();
+        closed::<AttemptResult>();
+        closed::<Denied>();
+        closed::<AvoidedBy>();
+        closed::<Parked>();
+        closed::<OpenState>();
+        closed::<Round>();
+        closed::<Difference>();
+        closed::<Bound>();
+        closed::<Reload>();
+        closed::<Refusal>();
+        closed::<Cause>();
+        closed::<Answer>();
+    }
+
+    #[test]
+    fn a_5xx_is_counted_apart_from_an_answer() {
+        let read = |n| Outcome::Answered(Reading::by_status(StatusCode::from_u16(n).unwrap()));
+        let table = [
+            (read(200), AttemptResult::Answered),
+            (read(404), AttemptResult::Answered),
+            (read(503), AttemptResult::ServerError),
+            (Outcome::NotSent(NotSent::Tls), AttemptResult::NotSent),
+            (Outcome::Unclear(Unclear::Timeout), AttemptResult::Timeout),
+            (
+                Outcome::Unclear(Unclear::Disconnect),
+                AttemptResult::Disconnect,
+            ),
+        ];
+        for (outcome, expected) in table {
+            assert_eq!(AttemptResult::from(outcome), expected, "{outcome:?}");
+        }
+    }
+}
