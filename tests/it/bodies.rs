@@ -230,12 +230,15 @@ fn odd_framing_never_makes_a_second_request() {
         "Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
         "Content-Length: +5\r\n\r\nhello",
     ];
+    // With exactly one framing towards the tool, and the caller's connection closed behind it.
+    let may_pass = [0, 1, 3];
     for (n, rest) in odd.into_iter().enumerate() {
         let world = World::new(Script::new());
         let mut client = world.gateway.client();
         client.send_raw(format!("{head}{rest}").as_bytes());
         let answer = client.try_answer();
-        let passed = n < 2 && answer.as_ref().is_ok_and(|answer| answer.status == 201);
+        let was_done = answer.as_ref().is_ok_and(|answer| answer.status == 201);
+        let passed = was_done && may_pass.contains(&n);
         if passed {
             client.wait_closed();
             assert_eq!(world.tool.a(), 1);

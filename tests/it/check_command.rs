@@ -7,7 +7,10 @@ use std::process::Command;
 
 /// A file whose `defaults` begin on line 4 with these lines (two spaces in).
 fn with_defaults(lines: &str) -> String {
-    let mut text = "listen: 127.0.0.1:0\nledger: { url: 'sqlite:x.db' }\ndefaults:\n".to_owned();
+    let mut text = "listen: 127.0.0.1:0\nledger: { url: 'sqlite:x.db' }\n".to_owned();
+    if !lines.is_empty() {
+        text.push_str("defaults:\n");
+    }
     for line in lines.lines() {
         writeln!(text, "  {line}").expect("a string takes text");
     }

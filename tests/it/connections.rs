@@ -157,7 +157,7 @@ fn a_tool_that_refuses_connections_was_never_reached_and_the_caller_may_repeat()
     let rows = world.gateway.dead_letters();
     let row = rows
         .iter()
-        .find(|row| row["callId"] == "refused")
+        .find(|row| row["call_id"] == "refused")
         .expect("a visible row");
     assert_eq!(row["state"], "FAILED");
     assert_eq!(row["reason"], "never-sent");

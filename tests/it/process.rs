@@ -86,8 +86,7 @@ fn a_draining_gateway_is_not_ready_and_takes_no_new_calls() {
         (world.gateway.admin("/readyz").status == 503).then_some(())
     });
     if let Ok(stream) = TcpStream::connect(world.gateway.listen) {
-        drop(stream);
-        let mut late = Client::connect(world.gateway.listen);
+        let mut late = Client::over(stream);
         late.send(&Call::with_id("late"));
         match late.try_answer() {
             Ok(answer) => {

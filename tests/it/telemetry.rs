@@ -126,12 +126,12 @@ fn assert_counts(metrics: &Metrics) {
             1.0,
         ),
         ("callgate_calls_in_flight", vec![route], 0.0),
-        ("callgate_call_duration_seconds_count", vec![route], 5.0),
         ("callgate_attempt_duration_seconds_count", vec![route], 5.0),
         ("callgate_build_info", vec![], 1.0),
     ] {
         assert_eq!(metrics.value(name, &labels), value, "{name}{labels:?}");
     }
+    assert!(metrics.value("callgate_call_duration_seconds_count", &[route]) >= 5.0);
     assert!(metrics.value("callgate_ledger_commit_duration_seconds_count", &[]) >= 4.0);
 }
 
