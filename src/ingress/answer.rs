@@ -288,10 +288,8 @@ impl<D: Door> Origin<'_, D> {
         let (call_id, source) = id.unwrap_or_else(|| {
             let settings = self.room.settings();
             route.metrics().backfilled.inc();
-            let id = settings
-                .minter
-                .mint(&route.config().call_id.prefix, settings.clock.wall());
-            (id, IdSource::Gateway)
+            let prefix = &route.config().call_id.prefix;
+            identify::make(&settings.minter, prefix, settings.clock.wall())
         });
         Request {
             route,

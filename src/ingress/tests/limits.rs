@@ -163,6 +163,26 @@ async fn a_silent_connection_is_closed() {
 }
 
 #[tokio::test]
+async fn a_silent_http_2_connection_is_closed() {
+    let gate = echo_within(Limits {
+        keepalive: SHORT,
+        ..LIMITS
+    });
+    let stream = tokio::net::TcpStream::connect(gate.ingress.address())
+        .await
+        .unwrap();
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (send, connection) = hyper::client::conn::http2::handshake::<_, _, String>(executor, io)
+        .await
+        .unwrap();
+    // Ends while its sender is still there: it was the gateway that closed.
+    drop(connection.await);
+    assert!(send.is_closed());
+    gate.until_open(0).await;
+}
+
+#[tokio::test]
 async fn a_body_that_pauses_too_long_is_answered_408() {
     let mut gate = echo_within(Limits {
         body_timeout: SHORT,
