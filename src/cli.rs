@@ -14,10 +14,9 @@ pub mod health;
 pub mod init;
 pub mod output;
 pub mod receipt;
+pub mod serve;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -26,24 +25,11 @@ use demo::DemoArgs;
 use exit::{Exit, Failure};
 use gateway::GatewayArgs;
 use output::Printer;
-
-/// What the command line is composed with: the parts that live in lower layers.
-#[derive(Clone, Copy)]
-pub struct Parts {
-    /// Serves until it is told to stop.
-    pub serve: fn(ServeArgs) -> anyhow::Result<ExitCode>,
-    /// Starts the demonstration's gateway in this process.
-    pub launch: fn(demo::Setting) -> anyhow::Result<demo::Gateway>,
-}
+use serve::ServeArgs;
 
 /// A gateway for calls to tools: it never says success or failure when it does not know.
 #[derive(Debug, Parser)]
-#[command(
-    name = "callgate",
-    version,
-   
-    max_term_width = 100
-)]
+#[command(name = "callgate", version, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 finished but \
                         something is unresolved, 4 not found."
@@ -74,28 +60,8 @@ enum Command {
     Health(health::HealthArgs),
 }
 
-/// `callgate serve`
-#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
-pub struct ServeArgs {
-    /// The configuration file [default: ./callgate.yaml, then /etc/callgate/callgate.yaml]
-    #[arg(long, value_name = "FILE", conflicts_with = "tool")]
-    pub config: Option<PathBuf>,
-    /// Serve without a file: every call goes to this tool
-    #[arg(long, value_name = "URL")]
-    pub tool: Option<String>,
-    /// With --tool: where callers connect [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS", requires = "tool")]
-    pub listen: Option<SocketAddr>,
-    /// With --tool: where operators connect [default: 127.0.0.1:9090]
-    #[arg(long, value_name = "ADDRESS", requires = "tool")]
-    pub admin_listen: Option<SocketAddr>,
-    /// With --tool: where calls are recorded [default: sqlite:callgate.db]
-    #[arg(long, value_name = "URL", requires = "tool")]
-    pub ledger: Option<String>,
-}
-
 /// Runs the command line and says how it ended. Blocks; must not be called inside a runtime.
-pub fn run(args: impl IntoIterator<Item = OsString>, parts: Parts) -> ExitCode {
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         // Help and version are errors to the parser and no errors to anybody else.
@@ -110,7 +76,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, parts: Parts) -> ExitCode {
             return exit.into();
         }
     };
-    perform(cli, parts).unwrap_or_else(|failure| {
+    perform(cli).unwrap_or_else(|failure| {
         if failure.is_end_of_pipe() {
             return Exit::Ok.into();
         }
@@ -119,12 +85,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>, parts: Parts) -> ExitCode {
     })
 }
 
-fn perform(cli: Cli, parts: Parts) -> Result<ExitCode, Failure> {
+fn perform(cli: Cli) -> Result<ExitCode, Failure> {
     let mut out = std::io::stdout();
     let mut printer = Printer::new(cli.gateway.output, &mut out);
     let exit = match cli.command {
-        Command::Demo(args) => return Ok(demo::run(&args, Box::new(parts.launch))?),
-        Command::Serve(args) => return Ok((parts.serve)(args)?),
+        Command::Demo(args) => return Ok(demo::run(&args, Box::new(serve::launch))?),
+        Command::Serve(args) => return serve::run(&args),
         Command::Init => tell(&init::run(), &mut printer)?,
         Command::Check(args) => tell(&check::run(&args), &mut printer)?,
         Command::Dead(command) => dead::run(&command, &cli.gateway.find()?, &mut printer)?,

@@ -49,5 +49,8 @@ pub mod ingress;
 // 5: the operator's door.
 pub mod admin;
 
+// 6: everything put together.
+pub mod app;
+
 // 7: the command line.
 pub mod cli;
