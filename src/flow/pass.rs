@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body_util::BodyExt;
 
-use super::told::{Problem, Shown, Told, Word};
+use super::told::{Problem, Shown, Told, Whole, Word};
 use super::{Flow, Request, reading};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
@@ -20,7 +21,7 @@ use crate::telemetry::labels::AttemptResult;
 use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::upstream::headers::{self, Length, Mark};
 use crate::upstream::{
-    Core, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms, Upload,
+    Answer, Core, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms, Upload,
 };
 
 /// The body of a request without effects.
@@ -84,7 +85,7 @@ impl Pass<'_> {
                     cause = Some(outcome.cause());
                     route.metrics.retries.inc(outcome.cause());
                 }
-                (None, Some(answer)) => return self.answered(n, *answer),
+                (None, Some(shown)) => return self.told(Word::Answered, n, shown),
                 (None, None) => return self.failed(n, outcome),
             }
         }
@@ -96,7 +97,7 @@ impl Pass<'_> {
         n: u8,
         cause: Option<Cause>,
         policy: &Policy,
-    ) -> (Outcome, Option<Box<StreamAnswer>>) {
+    ) -> (Outcome, Option<Shown>) {
         let began = self.core.clock.mono();
         let bound = policy.timeouts.attempt.min(self.deadline.since(began));
         let terms = Terms {
@@ -112,12 +113,8 @@ impl Pass<'_> {
             () = self.core.wheel.sleep(bound) => Ended::Unclear(Unclear::Timeout),
         };
         let (outcome, answer) = match ended {
-            Ended::Streaming(answer) => (
-                Outcome::Answered(Reading::by_status(answer.status)),
-                Some(answer),
-            ),
-            // `Mode::Pass` collects nothing; were it to, the answer would be lost, not doubled.
-            Ended::Collected(_) => (Outcome::Unclear(Unclear::Disconnect), None),
+            Ended::Streaming(answer) => (answered(answer.status), Some(stream(*answer))),
+            Ended::Collected(answer) => (answered(answer.status), Some(whole(answer))),
             Ended::NotSent(why) => (Outcome::NotSent(why), None),
             Ended::Unclear(why) => (Outcome::Unclear(why), None),
         };
@@ -191,25 +188,6 @@ impl Pass<'_> {
         (allowed && room).then_some(wait)
     }
 
-    fn answered(&self, n: u8, answer: StreamAnswer) -> Told {
-        let StreamAnswer {
-            status,
-            headers,
-            body,
-            ..
-        } = answer;
-        let body = body.map_err(Into::into).boxed_unsync();
-        self.told(
-            Word::Answered,
-            n,
-            Shown::Stream {
-                status,
-                headers,
-                body,
-            },
-        )
-    }
-
     fn failed(&self, n: u8, outcome: Outcome) -> Told {
         let (code, detail, sent) = match outcome {
             Outcome::NotSent(
@@ -264,4 +242,37 @@ impl Pass<'_> {
         }
         .emit();
     }
+}
+
+fn answered(status: StatusCode) -> Outcome {
+    Outcome::Answered(Reading::by_status(status))
+}
+
+fn stream(answer: StreamAnswer) -> Shown {
+    let StreamAnswer {
+        status,
+        headers,
+        body,
+        ..
+    } = answer;
+    Shown::Stream {
+        status,
+        headers,
+        body: body.map_err(Into::into).boxed_unsync(),
+    }
+}
+
+/// A short answer that was there in full with its head.
+fn whole(answer: Answer) -> Shown {
+    let Answer {
+        status,
+        headers,
+        body,
+        ..
+    } = answer;
+    Shown::Whole(Whole {
+        status,
+        headers,
+        body,
+    })
 }

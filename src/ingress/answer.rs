@@ -6,12 +6,11 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::EXPECT;
 use http::request::Parts;
-use http::{HeaderName, Method, Response, Version};
+use http::{Method, Response, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -25,6 +24,7 @@ use super::{Door, Faced, Request, Settings, receipts};
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::time::{Mono, Wall};
 use crate::flow::told::Told;
+use crate::upstream::headers::X_CALL_ID;
 
 mod check;
 mod own;
@@ -35,12 +35,6 @@ use tale::Tale;
 /// Bodies up to here are collected before they are passed on: then one write carries the request,
 /// and it can be sent again (contract, `effects: none`).
 const SMALL_BODY: u64 = 64 * 1024;
-
-/// When a refusal that passes by itself is worth a repeat.
-const SOON: Duration = Duration::from_secs(1);
-
-/// The field for a call id before a route has said otherwise.
-const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
 
 /// What the connections of one core share.
 pub(super) struct Room<D: Door> {
@@ -90,22 +84,20 @@ pub(super) async fn answer<D: Door>(
 ) -> Result<Response<ReplyBody>, Infallible> {
     let underway = Underway::begin(&wire, request.body());
     let mut shape = Shape {
-        id_field: CALL_ID,
+        id_field: X_CALL_ID,
         head: request.method() == Method::HEAD,
         close: false,
         fragile: (request.version() < Version::HTTP_11).then(|| Arc::clone(&wire)),
     };
-    // What hyper throws away by itself when it was sent along with the head.
-    let small = is_small(request.body()) && !request.headers().contains_key(EXPECT);
     let visit = Visit::of(&room, &wire, request);
     let told = if visit.origin.head.uri.path().starts_with(receipts::OWN) {
-        Err(own::answer(visit).await)
+        Err(own::answer(visit, &mut shape).await)
     } else {
-        Ok(visit.enter(&mut shape.id_field).await)
+        Ok(visit.enter(&mut shape).await)
     };
-    let (draining, unread) = (room.floor.draining.is_cancelled(), wire.was_left_unread());
-    // HTTP/2 says it with a GOAWAY instead.
-    shape.close = (draining || (unread && !small)) && !wire.is_multiplexed();
+    shape.close |= room.floor.draining.is_cancelled();
+    // HTTP/2 says it with a GOAWAY, or resets the one stream.
+    shape.close &= !wire.is_multiplexed();
     drop(underway);
     Ok(match told {
         Ok(told) => reply::render(told, shape),
@@ -155,12 +147,19 @@ impl<'a, D: Door> Visit<'a, D> {
         }
     }
 
-    /// All the way to what the caller is told; `field` becomes the one its id is told in.
-    async fn enter(self, field: &mut HeaderName) -> Told {
-        let (room, received) = (self.origin.room, self.origin.received);
+    /// All the way to what the caller is told, and in which shape.
+    async fn enter(self, shape: &mut Shape) -> Told {
+        let Origin {
+            room,
+            wire,
+            received,
+            ..
+        } = self.origin;
         let refusal = match self.check() {
             Ok(guest) => {
-                field.clone_from(&guest.route.config().call_id.header);
+                shape
+                    .id_field
+                    .clone_from(&guest.route.config().call_id.header);
                 let once = guest
                     .route
                     .config()
@@ -173,16 +172,19 @@ impl<'a, D: Door> Visit<'a, D> {
                 };
                 match told {
                     Ok(told) => return told,
-                    Err(refusal) => refusal,
+                    Err(refusal) => {
+                        shape.close = wire.was_left_unread();
+                        refusal
+                    }
                 }
             }
             Err(refusal) => {
-                self.leave_unread();
+                self.leave_unread(shape);
                 refusal
             }
         };
         if let Some(route) = &refusal.route {
-            field.clone_from(&route.config().call_id.header);
+            shape.id_field.clone_from(&route.config().call_id.header);
         }
         tale::note_refusal(room, &refusal, received);
         *refusal.told
@@ -264,9 +266,13 @@ impl<'a, D: Door> Visit<'a, D> {
         }
     }
 
-    fn leave_unread(&self) {
+    /// Gives the body up. A small one that came along with its head hyper throws away, and the
+    /// connection goes on; any other ends it.
+    fn leave_unread(&self, shape: &mut Shape) {
         if !self.body.is_end_stream() {
             self.origin.wire.uploaded(false);
+            let asked = self.origin.head.headers.contains_key(EXPECT);
+            shape.close = asked || !is_small(&self.body);
         }
     }
 }

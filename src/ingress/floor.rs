@@ -102,8 +102,7 @@ impl Floor {
         let sweeping = Arc::clone(&floor);
         floor
             .core
-            .handle()
-            .spawn(async move { while sweeping.sweep_once().await {} });
+            .run(async move { while sweeping.sweep_once().await {} });
         floor
     }
 
@@ -188,7 +187,7 @@ impl Floor {
         }
         if wire.phase() == Phase::Head {
             self.settings.unrouted.refused.inc(Code::RequestTimeout);
-            wire.last_words(SLOW_HEAD);
+            wire.last_words(&SLOW_HEAD);
         }
         wire.close();
     }

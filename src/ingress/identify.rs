@@ -1,18 +1,16 @@
-//! What a request's head proves: its host, its call id, that it is no loop.
+//! What a request's head proves: its host and its call id.
 //!
 //! Past this file no raw string names a call. An id is taken byte for byte or refused; one that is
 //! there and unreadable is never replaced by a new one. Deliberately absent: clients' keys, which
 //! the door knows, and the fields that go to the tool, which `upstream` writes.
 
-use http::header::{HOST, HeaderName, VIA};
+use http::header::{HOST, HeaderName};
 use http::{HeaderMap, Uri, Version};
 
 use crate::call::id::{CallId, CallIdError, IdSource};
 use crate::config::template::JsonPointer;
 use crate::telemetry::log::escaped;
-
-/// Who made the id beside it.
-pub(super) const SOURCE: HeaderName = HeaderName::from_static("x-call-id-source");
+use crate::upstream::headers::X_CALL_ID_SOURCE;
 
 /// Why a request names its call badly. The caller's fault each time; nothing was sent.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,7 +59,7 @@ pub(super) fn from_headers(
     let id = CallId::parse(value.as_bytes())
         .map_err(|why| IdProblem::Header(why, escaped(value.as_bytes())))?;
     let by_gateway = headers
-        .get(&SOURCE)
+        .get(&X_CALL_ID_SOURCE)
         .is_some_and(|source| source == "gateway");
     let source = if by_gateway {
         IdSource::Gateway
@@ -95,22 +93,6 @@ pub(super) fn agree(
         (None, body) => Ok(body.map(|id| (id, IdSource::Client))),
         (header, _) => Ok(header),
     }
-}
-
-/// Whether the request has been through `node` before.
-pub(super) fn is_loop(headers: &HeaderMap, node: &str) -> bool {
-    headers
-        .get_all(VIA)
-        .iter()
-        .filter_map(|line| line.to_str().ok())
-        .any(|line| {
-            line.split(',').any(|hop| {
-                // received-protocol, received-by, comment
-                hop.split_ascii_whitespace()
-                    .nth(1)
-                    .is_some_and(|by| by.eq_ignore_ascii_case(node))
-            })
-        })
 }
 
 impl IdProblem {

@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::config::Limits;
 use crate::entropy::Minter;
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
+use crate::upstream::headers::Node;
 
 mod accept;
 
@@ -33,8 +34,8 @@ const CUT_OFF: Duration = Duration::from_millis(100);
 pub struct Settings {
     /// Bounds of one connection.
     pub limits: Limits,
-    /// This gateway's name in `Via`.
-    pub pseudonym: Box<str>,
+    /// This gateway's name on the wire, by which it knows a loop.
+    pub node: Node,
     /// The process's clock.
     pub clock: Clock,
     /// The process's maker of call ids.

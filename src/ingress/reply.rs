@@ -15,10 +15,10 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use super::identify::SOURCE;
 use super::wire::Wire;
 use crate::call::id::CallId;
 use crate::flow::told::{BodyError, Shown, Stream, Told, Whole, Word};
+use crate::upstream::headers::X_CALL_ID_SOURCE;
 
 pub(super) mod problem;
 
@@ -108,7 +108,7 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
     remove_inner(&mut headers);
     if let Some((id, source)) = &call {
         name_call(&mut headers, id, &shape.id_field, recorded);
-        headers.insert(SOURCE, HeaderValue::from_static(source.as_str()));
+        headers.insert(X_CALL_ID_SOURCE, HeaderValue::from_static(source.as_str()));
     }
     headers.insert(ATTEMPTS, attempts_value(attempts));
     headers.insert(OUTCOME, HeaderValue::from_static(word.as_str()));

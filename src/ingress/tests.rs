@@ -9,5 +9,5 @@ mod limits;
 mod peer;
 mod shapes;
 
-use gate::{Gate, told_problem, told_stream, told_whole};
+use gate::{Gate, told_stream, told_whole};
 use peer::Peer;

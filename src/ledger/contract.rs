@@ -113,12 +113,12 @@ macro_rules! suite {
 }
 pub(super) use suite;
 
-fn id(text: &str) -> CallId {
+pub(super) fn id(text: &str) -> CallId {
     CallId::parse(text.as_bytes()).unwrap()
 }
 
 /// An ordinary call: first send noted, no key.
-fn call(text: &str) -> NewCall {
+pub(super) fn call(text: &str) -> NewCall {
     let mut headers = HeaderMap::new();
     headers.insert("content-type", HeaderValue::from_static("application/json"));
     NewCall {
@@ -149,11 +149,14 @@ fn call(text: &str) -> NewCall {
     }
 }
 
-fn keyed(text: &str, key: &str) -> NewCall {
-    NewCall { idempotency_key: Some(key.into()), ..call(text) }
+pub(super) fn keyed(text: &str, key: &str) -> NewCall {
+    NewCall {
+        idempotency_key: Some(key.into()),
+        ..call(text)
+    }
 }
 
-fn owner(name: &str) -> Owner {
+pub(super) fn owner(name: &str) -> Owner {
     Owner::new(name)
 }
 
@@ -171,16 +174,27 @@ fn reply(status: u16) -> Reply {
     }
 }
 
-fn answer(status: u16) -> News {
-    News::Answer { n: 1, reply: reply(status), success: status < 400 }
+pub(super) fn answer(status: u16) -> News {
+    News::Answer {
+        n: 1,
+        reply: reply(status),
+        success: status < 400,
+    }
 }
 
 fn unbinding(status: u16) -> News {
-    News::Unbinding { n: 1, reply: reply(status) }
+    News::Unbinding {
+        n: 1,
+        reply: reply(status),
+    }
 }
 
 fn receipt(verdict: Verdict) -> News {
-    News::Receipt { verdict, reply: None, document: Some(Bytes::from_static(b"{}")) }
+    News::Receipt {
+        verdict,
+        reply: None,
+        document: Some(Bytes::from_static(b"{}")),
+    }
 }
 
 fn queued(due: Wall) -> Intention {
@@ -226,7 +240,16 @@ impl World {
 
     fn fact(&self, claim: Claim, now: Wall, news: News) -> FactWritten {
         let Claim { row, life, .. } = claim;
-        self.ledger.fact(Fact { row, life, now, entries: Vec::new(), news }).wait().unwrap()
+        self.ledger
+            .fact(Fact {
+                row,
+                life,
+                now,
+                entries: Vec::new(),
+                news,
+            })
+            .wait()
+            .unwrap()
     }
 
     fn settled(&self, claim: Claim, now: Wall, news: News) {
@@ -241,7 +264,10 @@ impl World {
     }
 
     fn due(&self, who: &str, now: Wall, limit: usize) -> Vec<Due> {
-        self.ledger.claim_due(owner(who), now, now.after(LEASE), limit).wait().unwrap()
+        self.ledger
+            .claim_due(owner(who), now, now.after(LEASE), limit)
+            .wait()
+            .unwrap()
     }
 
     /// The one round that is due.
@@ -262,12 +288,17 @@ impl World {
     }
 
     fn letter(&self, text: &str) -> DeadLetter {
-        self.view(text).dead_letter.expect("the call has a dead letter")
+        self.view(text)
+            .dead_letter
+            .expect("the call has a dead letter")
     }
 
     fn listed(&self, filter: Filter) -> Vec<String> {
         let page = self.ledger.dead_letters(filter, None, 100).wait().unwrap();
         assert_eq!(page.next, None);
-        page.items.iter().map(|item| item.call_id.to_string()).collect()
+        page.items
+            .iter()
+            .map(|item| item.call_id.to_string())
+            .collect()
     }
 }

@@ -138,7 +138,10 @@ impl LedgerError {
 }
 
 fn holder_text(holder: Option<u32>) -> String {
-    holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+    holder.map_or_else(
+        || "another process".to_owned(),
+        |pid| format!("process {pid}"),
+    )
 }
 
 impl From<rusqlite::Error> for Cause {

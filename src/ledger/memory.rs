@@ -48,7 +48,12 @@ impl MemoryLedger {
     /// An empty ledger that began at `now` and keeps ended dead letters for `retention`.
     #[must_use]
     pub fn new(now: Wall, retention: Duration) -> Self {
-        Self { books: Mutex::default(), retention, knows_since: now, failures: AtomicU64::new(0) }
+        Self {
+            books: Mutex::default(),
+            retention,
+            knows_since: now,
+            failures: AtomicU64::new(0),
+        }
     }
 
     /// Makes the next `count` writes fail as a full disk does. History fails silently, as it may.
@@ -62,7 +67,11 @@ impl MemoryLedger {
             return Pending::ready(Err(LedgerError::Closed));
         }
         let down = |left: u64| left.checked_sub(1);
-        if self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, down).is_ok() {
+        if self
+            .failures
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, down)
+            .is_ok()
+        {
             return Pending::ready(Err(injected()));
         }
         Pending::ready(Ok(verb(&mut books)))
@@ -79,14 +88,20 @@ impl MemoryLedger {
 
 fn injected() -> LedgerError {
     let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
-    LedgerError::Full { source: Cause::from(full) }
+    LedgerError::Full {
+        source: Cause::from(full),
+    }
 }
 
 impl Books {
     fn begin(&mut self, new: NewCall) -> Begun {
         let (now, client) = (new.now, new.client.clone());
         let with_id = |row: &&mut Row| row.view.call_id == new.call_id;
-        let mine = self.rows.values_mut().filter(with_id).find(|row| row.view.client == client);
+        let mine = self
+            .rows
+            .values_mut()
+            .filter(with_id)
+            .find(|row| row.view.client == client);
         let mine = match mine {
             Some(row) if !row.held().is_free(now) => {
                 let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
@@ -122,7 +137,9 @@ impl Books {
     }
 
     fn append(&mut self, claim: Claim, now: Wall, intention: Intention) -> Written {
-        let Some(row) = self.rows.get_mut(&claim.row) else { return Written::Stale };
+        let Some(row) = self.rows.get_mut(&claim.row) else {
+            return Written::Stale;
+        };
         let held = row.held();
         if !held.honours(claim) || !held.allows(&intention) {
             return Written::Stale;
@@ -132,7 +149,9 @@ impl Books {
     }
 
     fn fact(&mut self, fact: Fact) -> FactWritten {
-        let Some(row) = self.rows.get_mut(&fact.row) else { return FactWritten::Gone };
+        let Some(row) = self.rows.get_mut(&fact.row) else {
+            return FactWritten::Gone;
+        };
         let weight = row.held().weigh(fact.life, &fact.news);
         if weight == Weight::Gone {
             return FactWritten::Gone;
@@ -167,13 +186,20 @@ impl Books {
     }
 
     fn claim_due(&mut self, owner: &Owner, now: Wall, lease_until: Wall, limit: usize) -> Vec<Due> {
-        let mut due: Vec<_> =
-            self.rows.values().filter_map(|row| Some((row.due(now)?, row.view.row))).collect();
+        let mut due: Vec<_> = self
+            .rows
+            .values()
+            .filter_map(|row| Some((row.due(now)?, row.view.row)))
+            .collect();
         due.sort();
         due.truncate(limit);
         due.into_iter()
             .filter_map(|(_, row)| {
-                Some(self.rows.get_mut(&row)?.claim_round(owner, now, lease_until))
+                Some(
+                    self.rows
+                        .get_mut(&row)?
+                        .claim_round(owner, now, lease_until),
+                )
             })
             .collect()
     }
@@ -193,12 +219,20 @@ impl Books {
             } else if row.view.settled.is_none() && is_dead(&row.view.owner, row.view.lease_until) {
                 let sent = row.view.sends > 0;
                 let lost = sent || row.promised;
-                *(if lost { &mut recovered.parked } else { &mut recovered.never_sent }) += 1;
+                *(if lost {
+                    &mut recovered.parked
+                } else {
+                    &mut recovered.never_sent
+                }) += 1;
                 row.park(
                     now,
                     Park {
                         reason: if lost { "crash" } else { "never-sent" }.into(),
-                        place: if lost { Place::Queued { due: now } } else { Place::NeverSent },
+                        place: if lost {
+                            Place::Queued { due: now }
+                        } else {
+                            Place::NeverSent
+                        },
                         reached: sent,
                         last_error: "the gateway ended while the call was in line".into(),
                         kept: None,
@@ -210,12 +244,17 @@ impl Books {
     }
 
     fn letters(&self) -> impl Iterator<Item = &DeadLetter> {
-        self.rows.values().flat_map(|row| row.past.iter().chain(&row.view.dead_letter))
+        self.rows
+            .values()
+            .flat_map(|row| row.past.iter().chain(&row.view.dead_letter))
     }
 
     fn dead_letters(&self, filter: &Filter, from: Option<Cursor>, limit: usize) -> Page {
         let limit = limit.clamp(1, PAGE_MAX);
-        let cursor = |letter: &DeadLetter| Cursor { row: letter.row, life: letter.life };
+        let cursor = |letter: &DeadLetter| Cursor {
+            row: letter.row,
+            life: letter.life,
+        };
         let mut items: Vec<DeadLetter> = self
             .letters()
             .filter(|letter| from.is_none_or(|from| cursor(letter) > from))
@@ -225,19 +264,24 @@ impl Books {
             .collect();
         let more = items.len() > limit;
         items.truncate(limit);
-        Page { next: if more { items.last().map(cursor) } else { None }, items }
+        Page {
+            next: if more { items.last().map(cursor) } else { None },
+            items,
+        }
     }
 
     fn tally(&self) -> Vec<Tally> {
         let mut tallies: BTreeMap<(DeadState, Arc<str>), Tally> = BTreeMap::new();
         for letter in self.letters().filter(|letter| letter.state.is_open()) {
             let route = Arc::clone(&letter.route);
-            let tally = tallies.entry((letter.state, Arc::clone(&route))).or_insert(Tally {
-                route,
-                state: letter.state,
-                count: 0,
-                oldest: letter.create_time,
-            });
+            let tally = tallies
+                .entry((letter.state, Arc::clone(&route)))
+                .or_insert(Tally {
+                    route,
+                    state: letter.state,
+                    count: 0,
+                    oldest: letter.create_time,
+                });
             tally.count += 1;
             tally.oldest = tally.oldest.min(letter.create_time);
         }
@@ -255,7 +299,10 @@ impl Books {
         for row in &ripe {
             self.rows.remove(row);
         }
-        Purged { calls: ripe.len() as u64, more: ripe.len() >= batch }
+        Purged {
+            calls: ripe.len() as u64,
+            more: ripe.len() >= batch,
+        }
     }
 }
 
@@ -305,7 +352,13 @@ impl Ledger for MemoryLedger {
             let asked = |view: &&CallView| {
                 view.call_id == call_id && client.as_ref().is_none_or(|c| *c == view.client)
             };
-            books.rows.values().map(|row| &row.view).filter(asked).cloned().collect()
+            books
+                .rows
+                .values()
+                .map(|row| &row.view)
+                .filter(asked)
+                .cloned()
+                .collect()
         })
     }
 
@@ -319,7 +372,11 @@ impl Ledger for MemoryLedger {
 
     fn remember_proof(&self, endpoint: Arc<str>, proof: Proof, now: Wall) -> Pending<()> {
         self.write(|books| {
-            let note = ProofNote { endpoint: Arc::clone(&endpoint), proof, at: now };
+            let note = ProofNote {
+                endpoint: Arc::clone(&endpoint),
+                proof,
+                at: now,
+            };
             books.proofs.insert(endpoint, note);
         })
     }
@@ -345,7 +402,11 @@ impl Ledger for MemoryLedger {
         } else {
             None
         };
-        Health { failing, waiting: 0, capacity: CAPACITY }
+        Health {
+            failing,
+            waiting: 0,
+            capacity: CAPACITY,
+        }
     }
 
     fn close(&self) -> Pending<()> {

@@ -49,9 +49,9 @@ impl<T> Pending<T> {
     pub fn wait(self) -> Result<T> {
         match self.0 {
             State::Ready(answer) => answer.unwrap_or(Err(LedgerError::WriterGone)),
-            State::Waiting(waiter) => {
-                waiter.blocking_recv().unwrap_or(Err(LedgerError::WriterGone))
-            }
+            State::Waiting(waiter) => waiter
+                .blocking_recv()
+                .unwrap_or(Err(LedgerError::WriterGone)),
         }
     }
 }
@@ -61,9 +61,11 @@ impl<T: Unpin> Future for Pending<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            State::Ready(answer) => {
-                Poll::Ready(answer.take().expect("a future is not polled after its answer"))
-            }
+            State::Ready(answer) => Poll::Ready(
+                answer
+                    .take()
+                    .expect("a future is not polled after its answer"),
+            ),
             State::Waiting(waiter) => Pin::new(waiter)
                 .poll(cx)
                 .map(|answer| answer.unwrap_or(Err(LedgerError::WriterGone))),

@@ -169,7 +169,10 @@ impl fmt::Display for RowId {
 /// Header fields as `name: value\r\n` lines, byte for byte: readable with any SQLite shell.
 #[must_use]
 pub fn headers_to_text(headers: &HeaderMap) -> Vec<u8> {
-    let length = headers.iter().map(|(n, v)| n.as_str().len() + v.len() + 4).sum();
+    let length = headers
+        .iter()
+        .map(|(n, v)| n.as_str().len() + v.len() + 4)
+        .sum();
     let mut text = Vec::with_capacity(length);
     for (name, value) in headers {
         text.extend_from_slice(name.as_str().as_bytes());
@@ -212,7 +215,13 @@ mod tests {
         assert!(text.starts_with(b"x-err: 7\r\nlink: <a>; rel=\"b: c\"\r\nlink: \r\n"));
         assert_eq!(headers_from_text(&text), Some(headers));
         assert_eq!(headers_from_text(b""), Some(HeaderMap::new()));
-        for broken in [&b"x"[..], b"x: 1", b"x:1\r\n", b"x y: 1\r\n", b"x: \x01\r\n"] {
+        for broken in [
+            &b"x"[..],
+            b"x: 1",
+            b"x:1\r\n",
+            b"x y: 1\r\n",
+            b"x: \x01\r\n",
+        ] {
             assert_eq!(headers_from_text(broken), None, "{broken:?}");
         }
     }

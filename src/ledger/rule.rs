@@ -111,10 +111,14 @@ impl News {
     /// What stays bound.
     pub(super) fn bindings(&self) -> Bindings {
         match self {
-            Self::Unbinding { .. } => Bindings { id: false, key: false },
-            Self::Answer { .. } | Self::Receipt { .. } => {
-                Bindings { id: true, key: self.verdict() == Verdict::Success }
-            }
+            Self::Unbinding { .. } => Bindings {
+                id: false,
+                key: false,
+            },
+            Self::Answer { .. } | Self::Receipt { .. } => Bindings {
+                id: true,
+                key: self.verdict() == Verdict::Success,
+            },
         }
     }
 

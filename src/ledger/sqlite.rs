@@ -99,21 +99,35 @@ impl SqliteLedger {
         let path = &options.path;
         let lock = open::lock(path)?;
         let conn = open::writer(path, options.sync, options.now)?;
-        let told =
-            |error: rusqlite::Error| LedgerError::Open { path: path.clone(), source: error.into() };
+        let told = |error: rusqlite::Error| LedgerError::Open {
+            path: path.clone(),
+            source: error.into(),
+        };
         let knows_since = conn
-            .query_row("SELECT value FROM meta WHERE name = 'knows_since'", [], |row| row.get(0))
+            .query_row(
+                "SELECT value FROM meta WHERE name = 'knows_since'",
+                [],
+                |row| row.get(0),
+            )
             .map_err(told)?;
         let db = Db::new(conn, options.retention).map_err(told)?;
         let shared = Arc::new(Shared::new(options.queue, READS_MAX, observer));
-        let mut ledger = Self { shared, knows_since: Wall(knows_since), threads: Vec::new() };
+        let mut ledger = Self {
+            shared,
+            knows_since: Wall(knows_since),
+            threads: Vec::new(),
+        };
         let checkpointing = open::checkpointer(path)?;
         // Two: one may be busy with a long list while the other answers receipts.
         let readers = [open::reader(path)?, open::reader(path)?];
         // The writer first: the others end when it does.
-        ledger.spawn("ledger-writer", path, move |shared| writer::run(db, shared, lock))?;
+        ledger.spawn("ledger-writer", path, move |shared| {
+            writer::run(db, shared, lock)
+        })?;
         for conn in readers {
-            ledger.spawn("ledger-reader", path, move |shared| serve_reads(&conn, shared))?;
+            ledger.spawn("ledger-reader", path, move |shared| {
+                serve_reads(&conn, shared)
+            })?;
         }
         ledger.spawn("ledger-checkpoint", path, move |shared| {
             checkpoint::run(&checkpointing, shared);
@@ -137,7 +151,10 @@ impl SqliteLedger {
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || body(&shared))
-            .map_err(|error| LedgerError::Open { path: path.to_owned(), source: error.into() })?;
+            .map_err(|error| LedgerError::Open {
+                path: path.to_owned(),
+                source: error.into(),
+            })?;
         self.threads.push(thread);
         Ok(())
     }
@@ -165,7 +182,9 @@ impl SqliteLedger {
         let read = Box::new(move |conn: &Connection| {
             let answer = question(conn);
             // Whoever stopped waiting does not need the answer.
-            let _ = reply.send(answer.map_err(|error| LedgerError::Read { source: error.into() }));
+            let _ = reply.send(answer.map_err(|error| LedgerError::Read {
+                source: error.into(),
+            }));
         });
         match self.shared.reads.push(read, Place::Ordinary) {
             Ok(()) => pending,
@@ -192,7 +211,9 @@ impl Ledger for SqliteLedger {
     }
 
     fn append(&self, claim: Claim, now: Wall, intention: Intention) -> Pending<Written> {
-        self.write(Place::Reserved, move |db| append::append(db, claim, now, &intention))
+        self.write(Place::Reserved, move |db| {
+            append::append(db, claim, now, &intention)
+        })
     }
 
     fn fact(&self, fact: Fact) -> Pending<FactWritten> {
@@ -202,7 +223,9 @@ impl Ledger for SqliteLedger {
     fn note(&self, row: RowId, life: u32, entries: Vec<Entry>) {
         let count = entries.len();
         let work = writer::unattended(move |db| {
-            entries.iter().try_for_each(|entry| history::write(db, row, life, entry))
+            entries
+                .iter()
+                .try_for_each(|entry| history::write(db, row, life, entry))
         });
         if self.shared.write(work, Place::Ordinary).is_err() {
             self.shared.lost(count);
@@ -216,15 +239,21 @@ impl Ledger for SqliteLedger {
         lease_until: Wall,
         limit: usize,
     ) -> Pending<Vec<Due>> {
-        self.write(Place::Reserved, move |db| sweep::claim_due(db, &owner, now, lease_until, limit))
+        self.write(Place::Reserved, move |db| {
+            sweep::claim_due(db, &owner, now, lease_until, limit)
+        })
     }
 
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {
-        self.write(Place::Reserved, move |db| append::extend(db, claim, lease_until))
+        self.write(Place::Reserved, move |db| {
+            append::extend(db, claim, lease_until)
+        })
     }
 
     fn recover(&self, owner: Owner, now: Wall, dead: OwnerTest) -> Pending<Recovered> {
-        self.write(Place::Reserved, move |db| sweep::recover(db, &owner, now, dead))
+        self.write(Place::Reserved, move |db| {
+            sweep::recover(db, &owner, now, dead)
+        })
     }
 
     fn view(&self, client: Option<ClientName>, call_id: CallId) -> Pending<Vec<CallView>> {
@@ -240,7 +269,9 @@ impl Ledger for SqliteLedger {
     }
 
     fn remember_proof(&self, endpoint: Arc<str>, proof: Proof, now: Wall) -> Pending<()> {
-        self.write(Place::Reserved, move |db| sweep::remember_proof(db, &endpoint, proof, now))
+        self.write(Place::Reserved, move |db| {
+            sweep::remember_proof(db, &endpoint, proof, now)
+        })
     }
 
     fn proofs(&self) -> Pending<Vec<ProofNote>> {

@@ -321,7 +321,9 @@ impl CallView {
                     outcome: None,
                     took: None,
                 }),
-                Entry::Ended { n, outcome, took, .. } => {
+                Entry::Ended {
+                    n, outcome, took, ..
+                } => {
                     if let Some(attempt) = attempts.iter_mut().find(|a| a.n == *n) {
                         attempt.outcome = Some(*outcome);
                         attempt.took = Some(*took);

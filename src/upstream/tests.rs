@@ -10,6 +10,8 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 
+use super::exchange::Course;
+use super::pool::Conn;
 use super::{Answer, Core, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms, Tool};
 use crate::call::outcome::{NotSent, Unclear};
 use crate::clock::Clock;
@@ -57,6 +59,20 @@ impl Rig {
 
     fn send(&self, request: Outgoing, terms: Terms) -> Exchange {
         Exchange::new(&self.core, self.tool.destination(), request, terms)
+    }
+
+    /// An exchange that begins on this connection, whatever has become of it.
+    fn send_over(&self, conn: Conn, request: Outgoing) -> Exchange {
+        let (core, to) = (self.core.clone(), Arc::clone(self.tool.destination()));
+        Exchange::run(
+            Course {
+                core,
+                to,
+                terms: TERMS,
+                first: Some(conn),
+            },
+            request,
+        )
     }
 
     /// One POST, answered with `answer`, on whichever connection it comes.

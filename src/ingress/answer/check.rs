@@ -10,11 +10,12 @@ use http::request::Parts;
 use http::{HeaderName, Method};
 use http_body::Body as _;
 
-use super::{Guest, NamedBy, Refusal, SOON, Visit};
+use super::{Guest, NamedBy, Refusal, Visit};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::flow::told::{Problem, Told};
 use crate::ingress::body::BodyProblem;
 use crate::ingress::identify::{self, IdProblem};
+use crate::ingress::reply::problem::SOON;
 use crate::ingress::{Door, Faced, Knock};
 
 /// The parts of a request line that are neither method nor target, and its line end.
@@ -86,7 +87,7 @@ impl<D: Door> Visit<'_, D> {
     /// What is wrong with a call whose route is known.
     fn check_call(&self, route: &D::Route, id: Option<&NamedBy>) -> Result<(), Box<Told>> {
         let floor = &self.origin.room.floor;
-        if identify::is_loop(&self.origin.head.headers, &floor.settings.pseudonym) {
+        if floor.settings.node.is_named_in(&self.origin.head.headers) {
             let detail = "The request has been through this gateway already (`Via`): the route's \
                           upstream.url leads back here.";
             return Err(unseen_told(id, Code::LoopDetected, detail));

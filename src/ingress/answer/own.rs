@@ -3,18 +3,19 @@
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
+use super::Visit;
 use super::check::unseen;
-use super::{SOON, Visit};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::time::Wall;
 use crate::flow::told::Problem;
 use crate::ingress::receipts::{self, call_id_in, rfc3339};
-use crate::ingress::reply::{ReplyBody, problem};
+use crate::ingress::reply::problem::{self, SOON};
+use crate::ingress::reply::{ReplyBody, Shape};
 use crate::ingress::{Door, Found};
 
 /// Answers a request below `/_callgate/`.
-pub(super) async fn answer<D: Door>(visit: Visit<'_, D>) -> Response<ReplyBody> {
-    visit.leave_unread();
+pub(super) async fn answer<D: Door>(visit: Visit<'_, D>, shape: &mut Shape) -> Response<ReplyBody> {
+    visit.leave_unread(shape);
     let (status, headers, body) = match find(&visit).await {
         Ok(document) => {
             let mut headers = HeaderMap::with_capacity(4);

@@ -117,8 +117,7 @@ impl<D: Door> Acceptor<D> {
         let room = &self.rooms[core.index()];
         core.connections().fetch_add(1, Relaxed);
         let token = room.floor.open.token();
-        core.handle()
-            .spawn(serve(Arc::clone(room), stream, peer, token));
+        core.run(serve(Arc::clone(room), stream, peer, token));
     }
 
     fn refuse(&self, core: &Core, stream: TcpStream, refusing: &Arc<AtomicUsize>, gate: &mut Gate) {
@@ -137,7 +136,7 @@ impl<D: Door> Acceptor<D> {
             return;
         }
         let refusing = Arc::clone(refusing);
-        core.handle().spawn(async move {
+        core.run(async move {
             say_no_room(stream).await;
             refusing.fetch_sub(1, Relaxed);
         });
@@ -186,7 +185,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 /// Tells a newcomer why, and reads on a little: a close over unread bytes would be a reset, which
 /// can overtake the answer.
 async fn say_no_room(mut stream: TcpStream) {
-    if stream.write_all(NO_ROOM).is_err() || stream.shutdown(Shutdown::Write).is_err() {
+    if stream.write_all(&NO_ROOM).is_err() || stream.shutdown(Shutdown::Write).is_err() {
         return;
     }
     let until_closed = async {

@@ -2,11 +2,16 @@
 //!
 //! Deliberately absent: the sentences in `detail`, which belong to whoever knows the case.
 
+use std::sync::LazyLock;
+use std::time::Duration;
+
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Map, Value, json};
 
-use super::{CONTENT_TYPE, PROBLEM_JSON, PROXY_STATUS, RETRY_AFTER, ReplyBody, receipt_link};
-use crate::call::code::Code;
+use super::{
+    CONTENT_TYPE, OUTCOME, PROBLEM_JSON, PROXY_STATUS, RETRY_AFTER, ReplyBody, receipt_link,
+};
+use crate::call::code::{Code, Repeat, Sent, Word};
 use crate::call::id::{CallId, IdSource};
 use crate::flow::told::Problem;
 
@@ -15,28 +20,35 @@ const PAGE: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/errors
 
 /// What a caller reads whose head did not arrive in time. Written past hyper, which has no request
 /// yet that it could answer.
-pub(in crate::ingress) const SLOW_HEAD: &[u8] = b"HTTP/1.1 408 Request Timeout\r\n\
-content-type: application/problem+json\r\n\
-proxy-status: callgate; error=http_request_error\r\n\
-x-call-outcome: refused\r\n\
-connection: close\r\n\
-content-length: 208\r\n\r\n\
-{\"title\":\"The request did not arrive in time\",\"status\":408,\"detail\":\"The head of the request \
-was not complete within limits.header_timeout. Nothing was sent. Send it again.\",\
-\"code\":\"request-timeout\",\"sent\":\"no\"}";
+pub(in crate::ingress) static SLOW_HEAD: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let detail = "The head of the request was not complete within limits.header_timeout. Nothing \
+                  was sent. Send it again.";
+    raw(&Problem::new(
+        Code::RequestTimeout,
+        detail,
+        Sent::No,
+        Repeat::Safe,
+    ))
+});
 
 /// What a caller reads who comes when `limits.connections` are open.
-pub(in crate::ingress) const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
-content-type: application/problem+json\r\n\
-proxy-status: callgate; error=connection_limit_reached\r\n\
-x-call-outcome: refused\r\n\
-retry-after: 1\r\n\
-connection: close\r\n\
-content-length: 275\r\n\r\n\
-{\"title\":\"The gateway has more work than it may take\",\"status\":503,\"detail\":\"As many \
-connections are open as limits.connections allows. Nothing was read and nothing was sent. Repeat \
-with the same call id.\",\"code\":\"overloaded\",\"sent\":\"unknown\",\
-\"repeat\":\"same-call-id-only\"}";
+pub(in crate::ingress) static NO_ROOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let detail = "As many connections are open as limits.connections allows. Nothing was read and \
+                  nothing was sent. Repeat with the same call id.";
+    let problem = Problem::new(
+        Code::Overloaded,
+        detail,
+        Sent::Unknown,
+        Repeat::SameCallIdOnly,
+    );
+    raw(&Problem {
+        retry_after: Some(SOON),
+        ..problem
+    })
+});
+
+/// When a refusal that passes by itself is worth a repeat.
+pub(in crate::ingress) const SOON: Duration = Duration::from_secs(1);
 
 /// What the document says besides the problem itself.
 pub(in crate::ingress) struct Facts<'a> {
@@ -61,8 +73,12 @@ pub(in crate::ingress) fn headers(problem: &Problem) -> HeaderMap {
     headers
 }
 
-/// The document.
+/// The document as a body.
 pub(in crate::ingress) fn body(problem: &Problem, facts: &Facts<'_>) -> ReplyBody {
+    ReplyBody::Whole(document(problem, facts).into())
+}
+
+fn document(problem: &Problem, facts: &Facts<'_>) -> String {
     let link = facts
         .call
         .filter(|_| facts.recorded)
@@ -85,7 +101,32 @@ pub(in crate::ingress) fn body(problem: &Problem, facts: &Facts<'_>) -> ReplyBod
     for (name, value) in &problem.more {
         put(name, value.clone());
     }
-    ReplyBody::Whole(Value::Object(document).to_string().into())
+    Value::Object(document).to_string()
+}
+
+/// The whole answer as HTTP/1.1, for a connection that ends with it.
+fn raw(problem: &Problem) -> Vec<u8> {
+    let document = document(
+        problem,
+        &Facts {
+            call: None,
+            attempts: 0,
+            recorded: false,
+        },
+    );
+    let mut bytes = format!("HTTP/1.1 {}\r\n", problem.status).into_bytes();
+    let mut line = |name: &str, value: &[u8]| {
+        bytes.extend_from_slice(&[name.as_bytes(), b": ", value, b"\r\n"].concat());
+    };
+    for (name, value) in &headers(problem) {
+        line(name.as_str(), value.as_bytes());
+    }
+    line(OUTCOME.as_str(), Word::Refused.as_str().as_bytes());
+    line("connection", b"close");
+    line("content-length", document.len().to_string().as_bytes());
+    bytes.extend_from_slice(b"\r\n");
+    bytes.extend_from_slice(document.as_bytes());
+    bytes
 }
 
 const fn title(code: Code) -> &'static str {
@@ -158,15 +199,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_past_hyper_announces_its_own_length() {
-        for (bytes, status) in [(SLOW_HEAD, 408), (NO_ROOM, 503)] {
+    fn what_is_written_past_hyper_is_a_whole_answer() {
+        for (bytes, status) in [(&*SLOW_HEAD, 408), (&*NO_ROOM, 503)] {
             let text = std::str::from_utf8(bytes).unwrap();
             let (head, document) = text.split_once("\r\n\r\n").unwrap();
-            let length = head.split_once("content-length: ").unwrap().1;
-            assert_eq!(length, document.len().to_string(), "{head}");
+            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+            assert!(
+                head.ends_with(&format!("\r\ncontent-length: {}", document.len())),
+                "{head}"
+            );
             let document: Value = serde_json::from_str(document).unwrap();
             assert_eq!(document["status"], status);
-            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")));
+        }
+    }
+
+    #[test]
+    fn every_code_names_a_registered_error_and_a_page() {
+        for code in Code::ALL.iter().copied() {
+            let problem = Problem::new(code, "Detail.", Sent::No, Repeat::Safe);
+            assert!(
+                headers(&problem)[PROXY_STATUS]
+                    .as_bytes()
+                    .starts_with(b"callgate; error=")
+            );
+            let facts = Facts {
+                call: None,
+                attempts: 0,
+                recorded: false,
+            };
+            let document: Value = serde_json::from_str(&document(&problem, &facts)).unwrap();
+            let anchor = format!("#{}-{}", code.as_str(), code.status().as_u16());
+            assert!(document["type"].as_str().unwrap().ends_with(&anchor));
         }
     }
 }

@@ -42,9 +42,7 @@ async fn what_runs_is_answered_and_what_is_silent_is_closed() {
     let mut running = gate.peer().await;
     running.post("/orders/1", "", "").await;
     gate.arrivals.recv().await.unwrap();
-    while gate.ingress.connections() < 4 {
-        tokio::task::yield_now().await;
-    }
+    gate.until_open(4).await;
     let draining = gate.ingress.drain(GRACE);
     let callers = async {
         idle.assert_closed().await;

@@ -16,6 +16,7 @@ use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::time::Wall;
 use crate::clock::Clock;
+use crate::config::template::JsonPointer;
 use crate::config::{self, Limits, Route as RouteConfig};
 use crate::entropy::{Entropy, Minter};
 use crate::flow::told::{Problem, Shown, Stream, Told, Whole, Word};
@@ -23,6 +24,7 @@ use crate::ingress::{
     Core, Cores, Door, Faced, Found, Ingress, Knock, Line, Payload, Request, Settings,
 };
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
+use crate::upstream::headers::Node;
 
 use super::Peer;
 
@@ -46,7 +48,7 @@ routes:
     match: { path: /body/** }
     upstream: { url: 'http://127.0.0.1:1' }
     receipt: {}
-    call_id: { header: X-Task-Id, body: /task/id }
+    call_id: { header: X-Task-Id }
 ";
 
 /// A request as the door saw it.
@@ -67,7 +69,7 @@ pub(super) type Doing = Pin<Box<dyn Future<Output = Told> + Send>>;
 type Script = Box<dyn Fn(Seen) -> Doing + Send + Sync>;
 
 pub(super) struct FakeRoute {
-    config: Arc<RouteConfig>,
+    config: RouteConfig,
     pub(super) metrics: Arc<RouteMetrics>,
 }
 
@@ -125,10 +127,13 @@ impl Gate {
             .routes
             .iter()
             .map(|route| {
-                Arc::new(FakeRoute {
-                    config: Arc::clone(route),
-                    metrics: metrics.route(&route.name),
-                })
+                let mut config = RouteConfig::clone(route);
+                if &*config.name == "body" {
+                    // The reader of the configuration does not offer it yet.
+                    config.call_id.body = JsonPointer::parse("/task/id");
+                }
+                let metrics = metrics.route(&config.name);
+                Arc::new(FakeRoute { config, metrics })
             })
             .collect();
         let (tell, arrivals) = mpsc::unbounded_channel();
@@ -140,15 +145,16 @@ impl Gate {
             found: Mutex::new(None),
         });
         let unrouted = metrics.route("none");
+        let clock = Clock::start();
         let settings = Settings {
             limits,
-            pseudonym: Box::from("callgate-test"),
-            clock: Clock::start(),
+            node: Node::new("test"),
+            clock: clock.clone(),
             minter: Arc::new(Minter::new("test", &Entropy::seeded(7))),
             metrics: Arc::clone(&metrics),
             unrouted: Arc::clone(&unrouted),
         };
-        let cores = Cores::start(1).unwrap();
+        let cores = Cores::start(1, &clock).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let ingress = Ingress::open(listener, &cores, Arc::clone(&door), settings).unwrap();
         Self {
@@ -163,6 +169,20 @@ impl Gate {
 
     pub(super) async fn peer(&self) -> Peer {
         Peer::connect(self.ingress.address()).await
+    }
+
+    /// Waits until so many connections are open; the gateway tells nobody when that happens.
+    pub(super) async fn until_open(&self, connections: usize) {
+        while self.ingress.connections() != connections {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Waits until no call runs.
+    pub(super) async fn until_idle(&self) {
+        while self.ingress.calls() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     pub(super) fn route(&self, at: usize) -> &FakeRoute {

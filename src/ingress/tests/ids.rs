@@ -92,6 +92,7 @@ async fn an_id_the_parser_cannot_read_is_refused_with_a_bare_status_and_counted(
         .await;
     assert_eq!(peer.answer().await.status, 400);
     peer.assert_closed().await;
+    gate.until_open(0).await;
     gate.assert_nothing_arrived();
     let malformed = crate::telemetry::labels::Refusal::Malformed;
     assert_eq!(gate.unrouted.refused.get(malformed), 1);

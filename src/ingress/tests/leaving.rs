@@ -79,9 +79,7 @@ async fn a_reset_is_noticed_and_the_call_runs_to_its_end() {
         "the call knew that its caller had left"
     );
     line.half_closed().await;
-    while held.gate.ingress.calls() > 0 {
-        tokio::task::yield_now().await;
-    }
+    held.gate.until_idle().await;
     let metrics = &held.gate.route(0).metrics;
     assert_eq!(metrics.in_flight_now(), 0);
     assert!(metrics.calls.get(crate::flow::told::Word::Answered) >= 1);
@@ -92,7 +90,9 @@ async fn a_request_without_effects_is_dropped_with_its_caller() {
     struct Dropped(Option<oneshot::Sender<()>>);
     impl Drop for Dropped {
         fn drop(&mut self) {
-            drop(self.0.take().map(|tell| tell.send(())));
+            if let Some(tell) = self.0.take() {
+                tell.send(()).unwrap();
+            }
         }
     }
     let (tell, dropped) = oneshot::channel();
@@ -127,9 +127,7 @@ async fn a_request_without_effects_is_dropped_with_its_caller() {
     }
     drop(answer);
     dropped.await.unwrap();
-    while gate.ingress.calls() > 0 {
-        tokio::task::yield_now().await;
-    }
+    gate.until_idle().await;
     assert_eq!(
         gate.route(1)
             .metrics

@@ -122,7 +122,7 @@ async fn a_flood_of_header_fields_is_refused() {
         peer.post("/orders/1", &lines, "").await;
         assert_eq!(peer.answer().await.status, 431);
     }
-    // Counted when the connection's task ends, which the caller sees as its close.
+    gate.until_open(0).await;
     assert_eq!(gate.unrouted.refused.get(Refusal::Malformed), 2);
     gate.assert_nothing_arrived();
 }
@@ -212,9 +212,7 @@ async fn a_caller_that_does_not_read_its_answer_is_cut_off() {
     peer.post("/orders/1", "", "").await;
     told.recv().await.unwrap();
     // Nothing is read until the gateway has given up.
-    while gate.ingress.connections() > 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    gate.until_open(0).await;
     assert!(
         peer.rest().await.is_err(),
         "cut off by a reset, so that nobody takes it for whole"
@@ -242,9 +240,7 @@ async fn past_the_connection_limit_newcomers_are_told_so() {
     first.post("/orders/1", "", "again").await;
     assert_eq!(first.answer().await.body, "again");
     drop(second);
-    while gate.ingress.connections() > 1 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    gate.until_open(1).await;
     let mut fourth = gate.peer().await;
     fourth.post("/orders/1", "", "four").await;
     assert_eq!(fourth.answer().await.body, "four");

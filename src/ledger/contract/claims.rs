@@ -14,7 +14,11 @@ pub(crate) fn an_id_is_claimed_once_by_64_racing_callers(make: Factory) {
             let (ledger, start) = (Arc::clone(&world.ledger), Arc::clone(&start));
             std::thread::spawn(move || {
                 // Half of them bring the same key under an id of their own.
-                let new = if n % 2 == 0 { keyed("c", "k") } else { keyed(&format!("d{n}"), "k") };
+                let new = if n % 2 == 0 {
+                    keyed("c", "k")
+                } else {
+                    keyed(&format!("d{n}"), "k")
+                };
                 start.wait();
                 ledger.begin(new).wait().unwrap()
             })
@@ -39,7 +43,10 @@ pub(crate) fn a_repeat_is_told_the_call_and_whether_it_is_the_same(make: Factory
     assert_eq!((same.call.row, same.call.life), (claim.row, 1));
     assert_eq!(same.call.state, State::Processing);
     let others = [
-        NewCall { fingerprint: Fingerprint([8; 32]), ..keyed("c", "k") },
+        NewCall {
+            fingerprint: Fingerprint([8; 32]),
+            ..keyed("c", "k")
+        },
         keyed("c", "k2"),
         call("c"),
     ];
@@ -49,20 +56,41 @@ pub(crate) fn a_repeat_is_told_the_call_and_whether_it_is_the_same(make: Factory
     world.settled(claim, secs(1), answer(201));
     let known = world.known(keyed("c", "k"));
     let settled = known.call.settled.expect("it is settled");
-    assert_eq!((settled.reply, settled.by), (Some(reply(201)), SettledBy::Answer(1)));
+    assert_eq!(
+        (settled.reply, settled.by),
+        (Some(reply(201)), SettledBy::Answer(1))
+    );
     assert!(!world.known(call("c")).same_request);
 }
 
 pub(crate) fn a_settled_call_is_replayed_until_its_window_is_over(make: Factory) {
-    for news in [answer(200), answer(422), receipt(Verdict::Success), receipt(Verdict::Failed)] {
+    for news in [
+        answer(200),
+        answer(422),
+        receipt(Verdict::Success),
+        receipt(Verdict::Failed),
+    ] {
         let world = make();
         let claim = world.claim(call("c"));
         world.settled(claim, secs(10), news);
         // A mismatch is no replay and moves no window.
-        let other = NewCall { fingerprint: Fingerprint([8; 32]), ..call("c") };
+        let other = NewCall {
+            fingerprint: Fingerprint([8; 32]),
+            ..call("c")
+        };
         let end = secs(10).after(WINDOW);
-        assert!(!world.known(NewCall { now: Wall(end.0 - 1), ..other }).same_request);
-        let again = world.claim(NewCall { now: end, ..call("c") });
+        assert!(
+            !world
+                .known(NewCall {
+                    now: Wall(end.0 - 1),
+                    ..other
+                })
+                .same_request
+        );
+        let again = world.claim(NewCall {
+            now: end,
+            ..call("c")
+        });
         assert_eq!((again.row, again.life), (claim.row, 2));
         assert!(again.fence > claim.fence);
     }
@@ -73,17 +101,49 @@ pub(crate) fn a_replay_makes_the_window_run_anew(make: Factory) {
     let claim = world.claim(keyed("c", "k"));
     world.settled(claim, NOW, answer(200));
     let almost = Wall(NOW.after(WINDOW).0 - 1);
-    world.known(NewCall { now: almost, ..keyed("c", "k") });
+    world.known(NewCall {
+        now: almost,
+        ..keyed("c", "k")
+    });
     let later = Wall(almost.after(WINDOW).0 - 1);
-    let joined = world.begin(NewCall { now: later, ..keyed("d", "k") });
+    let joined = world.begin(NewCall {
+        now: later,
+        ..keyed("d", "k")
+    });
     assert!(matches!(joined, Begun::KeyTaken(known) if known.same_request));
     let latest = later.after(WINDOW);
-    assert!(world.known(NewCall { now: Wall(latest.0 - 1), ..keyed("c", "k") }).same_request);
+    assert!(
+        world
+            .known(NewCall {
+                now: Wall(latest.0 - 1),
+                ..keyed("c", "k")
+            })
+            .same_request
+    );
     // A clock that steps back neither shortens the window nor frees the id twice.
-    assert!(world.known(NewCall { now: NOW, ..keyed("c", "k") }).same_request);
+    assert!(
+        world
+            .known(NewCall {
+                now: NOW,
+                ..keyed("c", "k")
+            })
+            .same_request
+    );
     let end = Wall(latest.0 - 1).after(WINDOW);
-    world.claim(NewCall { now: end, ..keyed("c", "k") });
-    assert_eq!(world.known(NewCall { now: NOW, ..keyed("c", "k") }).call.life, 2);
+    world.claim(NewCall {
+        now: end,
+        ..keyed("c", "k")
+    });
+    assert_eq!(
+        world
+            .known(NewCall {
+                now: NOW,
+                ..keyed("c", "k")
+            })
+            .call
+            .life,
+        2
+    );
 }
 
 pub(crate) fn an_unresolved_call_never_expires(make: Factory) {
@@ -94,7 +154,15 @@ pub(crate) fn an_unresolved_call_never_expires(make: Factory) {
     let manual = world.claim(call("manual"));
     world.applied(manual, NOW, Intention::Park(park(Place::Manual)));
     for name in ["running", "queued", "manual"] {
-        assert!(world.known(NewCall { now: ages, ..call(name) }).same_request, "{name}");
+        assert!(
+            world
+                .known(NewCall {
+                    now: ages,
+                    ..call(name)
+                })
+                .same_request,
+            "{name}"
+        );
     }
 }
 
@@ -102,15 +170,28 @@ pub(crate) fn a_released_id_lives_again(make: Factory) {
     let world = make();
     let first = world.claim(keyed("c", "k"));
     world.settled(first, secs(1), unbinding(401));
-    let second = world.claim(NewCall { now: secs(2), ..keyed("c", "k") });
+    let second = world.claim(NewCall {
+        now: secs(2),
+        ..keyed("c", "k")
+    });
     assert_eq!((second.row, second.life), (first.row, 2));
     let view = world.view("c");
-    assert_eq!((view.life, view.state, view.settled), (2, State::Processing, None));
-    let sent = Entry::Sent { at: secs(2), n: 1, cause: None };
+    assert_eq!(
+        (view.life, view.state, view.settled),
+        (2, State::Processing, None)
+    );
+    let sent = Entry::Sent {
+        at: secs(2),
+        n: 1,
+        cause: None,
+    };
     assert_eq!((view.received_at, view.history), (secs(2), vec![sent]));
     // Another request may use it as well, and the old claim is worth nothing.
     world.settled(second, secs(3), unbinding(429));
-    let other = NewCall { fingerprint: Fingerprint([8; 32]), ..call("c") };
+    let other = NewCall {
+        fingerprint: Fingerprint([8; 32]),
+        ..call("c")
+    };
     assert_eq!(world.claim(other).life, 3);
     assert_eq!(world.append(first, secs(4), queued(NOW)), Written::Stale);
 }
@@ -120,17 +201,34 @@ pub(crate) fn a_key_belongs_to_one_call(make: Factory) {
     let first = world.claim(keyed("c", "k"));
     for different in [false, true] {
         let print = if different { [8; 32] } else { [7; 32] };
-        let begun = world.begin(NewCall { fingerprint: Fingerprint(print), ..keyed("d", "k") });
-        let Begun::KeyTaken(known) = begun else { panic!("the key is taken, got {begun:?}") };
-        assert_eq!((known.same_request, known.call.call_id), (!different, id("c")));
+        let begun = world.begin(NewCall {
+            fingerprint: Fingerprint(print),
+            ..keyed("d", "k")
+        });
+        let Begun::KeyTaken(known) = begun else {
+            panic!("the key is taken, got {begun:?}")
+        };
+        assert_eq!(
+            (known.same_request, known.call.call_id),
+            (!different, id("c"))
+        );
     }
-    assert!(world.is_gone("d"), "an id that lost to a key is not recorded");
+    assert!(
+        world.is_gone("d"),
+        "an id that lost to a key is not recorded"
+    );
     // The id is looked up before the key.
     world.claim(keyed("e", "other"));
     assert!(!world.known(keyed("e", "k")).same_request);
     world.applied(first, secs(1), queued(secs(2)));
-    let begun = world.begin(NewCall { now: secs(9_999_999), ..keyed("d", "k") });
-    assert!(matches!(begun, Begun::KeyTaken(_)), "an unresolved call keeps its key");
+    let begun = world.begin(NewCall {
+        now: secs(9_999_999),
+        ..keyed("d", "k")
+    });
+    assert!(
+        matches!(begun, Begun::KeyTaken(_)),
+        "an unresolved call keeps its key"
+    );
 }
 
 pub(crate) fn a_key_is_freed_by_a_definite_refusal_and_kept_by_success(make: Factory) {
@@ -160,34 +258,66 @@ pub(crate) fn an_expired_key_is_claimed_anew(make: Factory) {
     let first = world.claim(keyed("c", "k"));
     world.settled(first, NOW, answer(200));
     let end = NOW.after(WINDOW);
-    world.claim(NewCall { now: end, ..keyed("d", "k") });
+    world.claim(NewCall {
+        now: end,
+        ..keyed("d", "k")
+    });
     // The old id is free as well, but not with the key of the new call.
-    let begun = world.begin(NewCall { now: end, ..keyed("c", "k") });
+    let begun = world.begin(NewCall {
+        now: end,
+        ..keyed("c", "k")
+    });
     assert!(matches!(begun, Begun::KeyTaken(known) if known.call.call_id == id("d")));
-    world.claim(NewCall { now: end, ..call("c") });
+    world.claim(NewCall {
+        now: end,
+        ..call("c")
+    });
 }
 
 pub(crate) fn keys_are_apart_by_client_and_route(make: Factory) {
     let world = make();
     world.claim(keyed("a", "k"));
-    world.claim(NewCall { client: ClientName::new("other"), ..keyed("b", "k") });
-    world.claim(NewCall { route: "returns".into(), ..keyed("c", "k") });
+    world.claim(NewCall {
+        client: ClientName::new("other"),
+        ..keyed("b", "k")
+    });
+    world.claim(NewCall {
+        route: "returns".into(),
+        ..keyed("c", "k")
+    });
     assert!(matches!(world.begin(keyed("d", "k")), Begun::KeyTaken(_)));
 }
 
 pub(crate) fn another_client_cannot_use_an_id_at_the_same_upstream(make: Factory) {
     let world = make();
-    let other = || NewCall { client: ClientName::new("other"), ..call("c") };
+    let other = || NewCall {
+        client: ClientName::new("other"),
+        ..call("c")
+    };
     let first = world.claim(call("c"));
     assert!(matches!(world.begin(other()), Begun::Foreign));
     // A tool that is told who calls, and another tool, have name spaces of their own.
-    let apart = world.claim(NewCall { upstream: "http://other".into(), ..other() });
+    let apart = world.claim(NewCall {
+        upstream: "http://other".into(),
+        ..other()
+    });
     assert_ne!(apart.row, first.row);
-    let third = NewCall { client: ClientName::new("third"), exclusive_id: false, ..call("c") };
+    let third = NewCall {
+        client: ClientName::new("third"),
+        exclusive_id: false,
+        ..call("c")
+    };
     world.claim(third);
     assert_eq!(world.ledger.view(None, id("c")).wait().unwrap().len(), 3);
-    let mine = world.ledger.view(Some(ClientName::anonymous()), id("c")).wait().unwrap();
-    assert_eq!(mine.iter().map(|view| view.row).collect::<Vec<_>>(), [first.row]);
+    let mine = world
+        .ledger
+        .view(Some(ClientName::anonymous()), id("c"))
+        .wait()
+        .unwrap();
+    assert_eq!(
+        mine.iter().map(|view| view.row).collect::<Vec<_>>(),
+        [first.row]
+    );
 }
 
 pub(crate) fn everything_that_was_stored_comes_back(make: Factory) {
@@ -231,7 +361,11 @@ pub(crate) fn everything_that_was_stored_comes_back(make: Factory) {
         kept: None,
         dead_letter: None,
         differences: Vec::new(),
-        history: vec![Entry::Sent { at: NOW, n: 1, cause: None }],
+        history: vec![Entry::Sent {
+            at: NOW,
+            n: 1,
+            cause: None,
+        }],
     };
     assert_eq!(view, expected);
 }

@@ -10,22 +10,55 @@ pub(crate) fn a_clean_call_needs_two_records(make: Factory) {
     let claim = world.claim(call("c"));
     let outcome = Outcome::Answered(Reading::Success(StatusCode::CREATED));
     let took = Duration::from_millis(12);
-    let end = Entry::Ended { at: secs(1), n: 1, outcome, took, late: false, detail: None };
+    let end = Entry::Ended {
+        at: secs(1),
+        n: 1,
+        outcome,
+        took,
+        late: false,
+        detail: None,
+    };
     let Claim { row, life, .. } = claim;
     let entries = vec![end.clone()];
-    let fact = Fact { row, life, now: secs(1), entries, news: answer(201) };
-    assert_eq!(world.ledger.fact(fact).wait().unwrap(), FactWritten::Applied);
+    let fact = Fact {
+        row,
+        life,
+        now: secs(1),
+        entries,
+        news: answer(201),
+    };
+    assert_eq!(
+        world.ledger.fact(fact).wait().unwrap(),
+        FactWritten::Applied
+    );
     let view = world.view("c");
     assert_eq!(view.state, State::Success);
-    assert_eq!(view.history, [Entry::Sent { at: NOW, n: 1, cause: None }, end]);
+    assert_eq!(
+        view.history,
+        [
+            Entry::Sent {
+                at: NOW,
+                n: 1,
+                cause: None
+            },
+            end
+        ]
+    );
     let attempts = view.attempts();
     assert_eq!(attempts.len(), 1);
-    assert_eq!((attempts[0].outcome, attempts[0].took), (Some(outcome), Some(took)));
+    assert_eq!(
+        (attempts[0].outcome, attempts[0].took),
+        (Some(outcome), Some(took))
+    );
     assert!(!attempts[0].is_unclear());
 }
 
 pub(crate) fn an_unbinding_answer_frees_id_and_key(make: Factory) {
-    for (status, state) in [(401, State::Failed), (429, State::Failed), (307, State::Success)] {
+    for (status, state) in [
+        (401, State::Failed),
+        (429, State::Failed),
+        (307, State::Success),
+    ] {
         let world = make();
         let claim = world.claim(keyed("c", "k"));
         world.settled(claim, secs(1), unbinding(status));
@@ -41,8 +74,10 @@ pub(crate) fn a_receipt_settles_with_or_without_a_reply(make: Factory) {
     for told in [None, Some(reply(200))] {
         let world = make();
         let claim = world.claim(call("c"));
-        let kept =
-            Intention::Park(Park { kept: Some(reply(500)), ..park(Place::Queued { due: NOW }) });
+        let kept = Intention::Park(Park {
+            kept: Some(reply(500)),
+            ..park(Place::Queued { due: NOW })
+        });
         world.applied(claim, NOW, kept);
         assert_eq!(world.view("c").kept, Some(reply(500)));
         let document = Some(Bytes::from_static(b"{\"state\":\"SUCCESS\"}"));
@@ -89,7 +124,11 @@ pub(crate) fn a_terminal_state_is_never_overwritten(make: Factory) {
                     News::Receipt { .. } => Contradiction::Receipt,
                     News::Answer { .. } | News::Unbinding { .. } => Contradiction::Answer,
                 };
-                assert_eq!(written, FactWritten::Difference { kind, first: true }, "{name}");
+                assert_eq!(
+                    written,
+                    FactWritten::Difference { kind, first: true },
+                    "{name}"
+                );
                 assert_eq!(after.differences.len(), 1, "{name}");
                 after.differences.clear();
             }
@@ -136,7 +175,10 @@ pub(crate) fn a_fact_needs_no_claim(make: Factory) {
     assert!(round.claim.fence > old.fence);
     // The late answer comes to the one who parked the call long ago.
     world.settled(old, secs(2), answer(200));
-    assert_eq!(world.append(round.claim, secs(3), queued(NOW)), Written::Stale);
+    assert_eq!(
+        world.append(round.claim, secs(3), queued(NOW)),
+        Written::Stale
+    );
     assert_eq!(world.view("c").state, State::Success);
 }
 
@@ -151,7 +193,11 @@ pub(crate) fn a_fact_ends_a_dead_letter(make: Factory) {
         for manual in [false, true] {
             let world = make();
             let claim = world.claim(call("c"));
-            let place = if manual { Place::Manual } else { Place::Queued { due: NOW } };
+            let place = if manual {
+                Place::Manual
+            } else {
+                Place::Queued { due: NOW }
+            };
             world.applied(claim, NOW, Intention::Park(park(place)));
             world.settled(claim, secs(5), news.clone());
             let letter = world.letter("c");
@@ -170,17 +216,34 @@ pub(crate) fn a_fact_about_an_earlier_life_changes_nothing(make: Factory) {
     let before = world.view("c");
     assert_eq!(world.fact(first, secs(2), answer(200)), FactWritten::Gone);
     assert_eq!(world.view("c"), before);
-    let nowhere = Claim { row: crate::ledger::RowId(99), ..first };
+    let nowhere = Claim {
+        row: crate::ledger::RowId(99),
+        ..first
+    };
     assert_eq!(world.fact(nowhere, secs(2), answer(200)), FactWritten::Gone);
 }
 
 pub(crate) fn a_body_too_large_to_keep_leaves_its_digest(make: Factory) {
     let world = make();
     let claim = world.claim(call("c"));
-    let body = Kept::Digest { bytes: 3_000_000_000, sha256: [9; 32] };
+    let body = Kept::Digest {
+        bytes: 3_000_000_000,
+        sha256: [9; 32],
+    };
     let large = Reply { body, ..reply(200) };
-    world.settled(claim, secs(1), News::Answer { n: 1, reply: large.clone(), success: true });
-    assert_eq!(world.known(call("c")).call.settled.unwrap().reply, Some(large));
+    world.settled(
+        claim,
+        secs(1),
+        News::Answer {
+            n: 1,
+            reply: large.clone(),
+            success: true,
+        },
+    );
+    assert_eq!(
+        world.known(call("c")).call.settled.unwrap().reply,
+        Some(large)
+    );
 }
 
 pub(crate) fn headers_come_back_byte_for_byte(make: Factory) {
@@ -191,7 +254,11 @@ pub(crate) fn headers_come_back_byte_for_byte(make: Factory) {
     headers.append("x-empty", HeaderValue::from_static(""));
     headers.append("x-latin", HeaderValue::from_bytes(b"caf\xe9").unwrap());
     let body = Kept::Whole(Bytes::from_static(b"\x00\xff binary"));
-    let told = Reply { headers: headers.clone(), body, ..reply(500) };
+    let told = Reply {
+        headers: headers.clone(),
+        body,
+        ..reply(500)
+    };
     let new = NewCall {
         request: StoredRequest {
             headers: headers.clone(),
@@ -203,11 +270,21 @@ pub(crate) fn headers_come_back_byte_for_byte(make: Factory) {
     };
     let request = new.request.clone();
     let claim = world.claim(new);
-    let how = Park { kept: Some(told.clone()), ..park(Place::Queued { due: NOW }) };
+    let how = Park {
+        kept: Some(told.clone()),
+        ..park(Place::Queued { due: NOW })
+    };
     let outcome = Outcome::Unclear(Unclear::Disconnect);
     let took = Duration::from_millis(7);
     let detail = Some("connection reset by peer".into());
-    let end = Entry::Ended { at: NOW, n: 1, outcome, took, late: true, detail };
+    let end = Entry::Ended {
+        at: NOW,
+        n: 1,
+        outcome,
+        took,
+        late: true,
+        detail,
+    };
     world.ledger.note(claim.row, claim.life, vec![end.clone()]);
     world.applied(claim, NOW, Intention::Park(how));
     let due = world.round("two", secs(1));

@@ -42,14 +42,20 @@ pub(crate) fn what_is_over_goes_and_what_is_unresolved_stays(make: Factory) {
     // A purged row's number is not given to another call.
     let fresh = world.claim(call("fresh"));
     assert!(fresh.row > manual.row);
-    assert_eq!(world.fact(released, secs(1), answer(200)), FactWritten::Gone);
+    assert_eq!(
+        world.fact(released, secs(1), answer(200)),
+        FactWritten::Gone
+    );
 }
 
 pub(crate) fn a_replayed_call_is_purged_later(make: Factory) {
     let world = make();
     let claim = world.claim(call("c"));
     world.settled(claim, NOW, answer(200));
-    world.known(NewCall { now: secs(100), ..call("c") });
+    world.known(NewCall {
+        now: secs(100),
+        ..call("c")
+    });
     assert_eq!(world.purge(NOW.after(WINDOW)), 0);
     assert_eq!(world.purge(secs(99).after(WINDOW)), 0);
     assert!(!world.is_gone("c"));
@@ -64,9 +70,15 @@ pub(crate) fn an_ended_dead_letter_stays_for_its_retention(make: Factory) {
     let unsent = world.claim(call("unsent"));
     world.applied(unsent, secs(10), Intention::Park(park(Place::NeverSent)));
     // The id of the second lives again and is settled cleanly; its first end is still shown.
-    let again = world.claim(NewCall { now: secs(11), ..call("unsent") });
+    let again = world.claim(NewCall {
+        now: secs(11),
+        ..call("unsent")
+    });
     world.settled(again, secs(12), answer(200));
-    assert_eq!(world.purge(secs(10).after(RETENTION - Duration::from_secs(1))), 0);
+    assert_eq!(
+        world.purge(secs(10).after(RETENTION - Duration::from_secs(1))),
+        0
+    );
     assert_eq!(world.listed(Filter::default()), ["settled", "unsent"]);
     assert_eq!(world.purge(secs(10).after(RETENTION)), 2);
     assert!(world.listed(Filter::default()).is_empty());
@@ -77,15 +89,25 @@ pub(crate) fn dead_letters_are_listed_by_every_filter(make: Factory) {
     let world = make();
     let parked = |new: NewCall, at: u64, error: &str| {
         let claim = world.claim(new);
-        let how = Park { last_error: error.into(), ..park(Place::Queued { due: NOW }) };
+        let how = Park {
+            last_error: error.into(),
+            ..park(Place::Queued { due: NOW })
+        };
         world.applied(claim, secs(at), Intention::Park(how));
         claim
     };
     parked(keyed("a", "k1"), 1, "no answer within 8s");
-    let other = NewCall { client: ClientName::new("billing"), ..call("b") };
+    let other = NewCall {
+        client: ClientName::new("billing"),
+        ..call("b")
+    };
     parked(other, 2, "connection reset by peer");
     let business = Some("parcel 7".into());
-    let routed = NewCall { route: "returns".into(), business_key: business, ..call("c") };
+    let routed = NewCall {
+        route: "returns".into(),
+        business_key: business,
+        ..call("c")
+    };
     parked(routed, 3, "100% _odd_");
     let done = parked(call("d"), 4, "x");
     world.settled(done, secs(5), receipt(Verdict::Failed));
@@ -93,17 +115,84 @@ pub(crate) fn dead_letters_are_listed_by_every_filter(make: Factory) {
     let text = |text: &str| Some(text.into());
     let table: [(Filter, &[&str]); 12] = [
         (all(), &["a", "b", "c", "d"]),
-        (Filter { state: Some(DeadState::Queued), ..all() }, &["a", "b", "c"]),
-        (Filter { state: Some(DeadState::Failed), ..all() }, &["d"]),
-        (Filter { route: text("returns"), ..all() }, &["c"]),
-        (Filter { client: Some(ClientName::new("billing")), ..all() }, &["b"]),
-        (Filter { parked_before: Some(secs(3)), ..all() }, &["a", "b"]),
-        (Filter { error: text("reset"), ..all() }, &["b"]),
-        (Filter { error: text("% _"), ..all() }, &["c"]),
-        (Filter { error: text("timeout"), ..all() }, &["a", "b", "c", "d"]),
-        (Filter { key: text("k1"), ..all() }, &["a"]),
-        (Filter { key: text("parcel 7"), ..all() }, &["c"]),
-        (Filter { call_id: Some(id("d")), route: text("returns"), ..all() }, &[]),
+        (
+            Filter {
+                state: Some(DeadState::Queued),
+                ..all()
+            },
+            &["a", "b", "c"],
+        ),
+        (
+            Filter {
+                state: Some(DeadState::Failed),
+                ..all()
+            },
+            &["d"],
+        ),
+        (
+            Filter {
+                route: text("returns"),
+                ..all()
+            },
+            &["c"],
+        ),
+        (
+            Filter {
+                client: Some(ClientName::new("billing")),
+                ..all()
+            },
+            &["b"],
+        ),
+        (
+            Filter {
+                parked_before: Some(secs(3)),
+                ..all()
+            },
+            &["a", "b"],
+        ),
+        (
+            Filter {
+                error: text("reset"),
+                ..all()
+            },
+            &["b"],
+        ),
+        (
+            Filter {
+                error: text("% _"),
+                ..all()
+            },
+            &["c"],
+        ),
+        (
+            Filter {
+                error: text("timeout"),
+                ..all()
+            },
+            &["a", "b", "c", "d"],
+        ),
+        (
+            Filter {
+                key: text("k1"),
+                ..all()
+            },
+            &["a"],
+        ),
+        (
+            Filter {
+                key: text("parcel 7"),
+                ..all()
+            },
+            &["c"],
+        ),
+        (
+            Filter {
+                call_id: Some(id("d")),
+                route: text("returns"),
+                ..all()
+            },
+            &[],
+        ),
     ];
     for (filter, expected) in table {
         assert_eq!(world.listed(filter.clone()), expected, "{filter:?}");
@@ -120,7 +209,11 @@ pub(crate) fn pages_meet_without_gap_or_overlap(make: Factory) {
         let mut seen = Vec::new();
         let mut from: Option<Cursor> = None;
         for _ in 0..9 {
-            let page = world.ledger.dead_letters(Filter::default(), from, limit).wait().unwrap();
+            let page = world
+                .ledger
+                .dead_letters(Filter::default(), from, limit)
+                .wait()
+                .unwrap();
             assert!(page.items.len() <= limit);
             seen.extend(page.items.iter().map(|item| item.call_id.to_string()));
             from = page.next;
@@ -136,7 +229,10 @@ pub(crate) fn open_dead_letters_are_tallied(make: Factory) {
     let world = make();
     assert!(world.ledger.tally().wait().unwrap().is_empty());
     for (name, route, at) in [("a", "orders", 5), ("b", "orders", 3), ("c", "returns", 4)] {
-        let claim = world.claim(NewCall { route: route.into(), ..call(name) });
+        let claim = world.claim(NewCall {
+            route: route.into(),
+            ..call(name)
+        });
         world.applied(claim, secs(at), queued(secs(900)));
     }
     let done = world.dead("d");
@@ -162,13 +258,20 @@ pub(crate) fn open_dead_letters_are_tallied(make: Factory) {
 pub(crate) fn proofs_are_remembered(make: Factory) {
     let world = make();
     let remember = |endpoint: &str, proof, at| {
-        world.ledger.remember_proof(endpoint.into(), proof, secs(at)).wait().unwrap();
+        world
+            .ledger
+            .remember_proof(endpoint.into(), proof, secs(at))
+            .wait()
+            .unwrap();
     };
     remember("http://b/receipts", Proof::Proven, 1);
     remember("http://a/receipts", Proof::Proven, 2);
     remember("http://b/receipts", Proof::Broken, 3);
     let notes = world.ledger.proofs().wait().unwrap();
-    let found: Vec<_> = notes.iter().map(|n| (&*n.endpoint, n.proof, n.at)).collect();
+    let found: Vec<_> = notes
+        .iter()
+        .map(|n| (&*n.endpoint, n.proof, n.at))
+        .collect();
     let expected = [
         ("http://a/receipts", Proof::Proven, secs(2)),
         ("http://b/receipts", Proof::Broken, secs(3)),

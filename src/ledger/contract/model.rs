@@ -12,17 +12,50 @@ use crate::ledger::{Entry, OwnerTest};
 
 #[derive(Clone, Debug)]
 enum Op {
-    Begin { id: u8, client: u8, key: Option<u8>, print: u8, route: u8, bits: u8 },
-    Send { claim: usize, n: u32 },
-    Park { claim: usize, place: u8 },
-    Round { claim: usize, kind: u8 },
-    Fact { claim: usize, kind: u8 },
-    Extend { claim: usize },
-    Note { claim: usize },
-    Due { owner: u8, limit: usize },
-    Recover { owner: u8, all: bool },
-    Purge { batch: usize },
-    Pass { secs: i64 },
+    Begin {
+        id: u8,
+        client: u8,
+        key: Option<u8>,
+        print: u8,
+        route: u8,
+        bits: u8,
+    },
+    Send {
+        claim: usize,
+        n: u32,
+    },
+    Park {
+        claim: usize,
+        place: u8,
+    },
+    Round {
+        claim: usize,
+        kind: u8,
+    },
+    Fact {
+        claim: usize,
+        kind: u8,
+    },
+    Extend {
+        claim: usize,
+    },
+    Note {
+        claim: usize,
+    },
+    Due {
+        owner: u8,
+        limit: usize,
+    },
+    Recover {
+        owner: u8,
+        all: bool,
+    },
+    Purge {
+        batch: usize,
+    },
+    Pass {
+        secs: i64,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -55,25 +88,47 @@ struct Walk {
 
 impl Walk {
     fn claim(&self, n: usize) -> Claim {
-        let nowhere = Claim { row: crate::ledger::RowId(0), life: 1, fence: 1 };
-        self.claims.get(self.claims.len().wrapping_sub(n + 1)).copied().unwrap_or(nowhere)
+        let nowhere = Claim {
+            row: crate::ledger::RowId(0),
+            life: 1,
+            fence: 1,
+        };
+        self.claims
+            .get(self.claims.len().wrapping_sub(n + 1))
+            .copied()
+            .unwrap_or(nowhere)
     }
 
     /// Does one thing and tells what the ledger said.
     fn step(&mut self, op: &Op) -> String {
         let now = self.now;
         match op {
-            Op::Begin { id, client, key, print, route, bits } => {
+            Op::Begin {
+                id,
+                client,
+                key,
+                print,
+                route,
+                bits,
+            } => {
                 let begun = self.world.begin(NewCall {
                     client: ClientName::new(if *client == 0 { "a" } else { "b" }),
                     idempotency_key: key.map(|key| format!("k{key}").into()),
                     fingerprint: Fingerprint([*print; 32]),
-                    route: if *route == 0 { "orders".into() } else { "returns".into() },
+                    route: if *route == 0 {
+                        "orders".into()
+                    } else {
+                        "returns".into()
+                    },
                     owner: owner(if bits & 1 == 0 { "one" } else { "two" }),
                     first_send: bits & 2 == 0,
                     promised: bits & 4 == 0,
                     exclusive_id: bits & 8 == 0,
-                    upstream: if bits & 16 == 0 { "http://a".into() } else { "http://b".into() },
+                    upstream: if bits & 16 == 0 {
+                        "http://a".into()
+                    } else {
+                        "http://b".into()
+                    },
                     now,
                     lease_until: now.after(LEASE),
                     ..call(&format!("c{id}"))
@@ -94,24 +149,47 @@ impl Walk {
             }
             Op::Send { claim, n } => {
                 let lease_until = now.after(LEASE);
-                self.append(*claim, Intention::Send { n: *n, cause: None, lease_until })
+                self.append(
+                    *claim,
+                    Intention::Send {
+                        n: *n,
+                        cause: None,
+                        lease_until,
+                    },
+                )
             }
             Op::Park { claim, place } => {
                 let place = match place {
-                    0 => Place::Queued { due: now.after(Duration::from_secs(5)) },
+                    0 => Place::Queued {
+                        due: now.after(Duration::from_secs(5)),
+                    },
                     1 => Place::Manual,
                     _ => Place::NeverSent,
                 };
                 let kept = Some(reply(503));
-                self.append(*claim, Intention::Park(Park { kept, ..park(place) }))
+                self.append(
+                    *claim,
+                    Intention::Park(Park {
+                        kept,
+                        ..park(place)
+                    }),
+                )
             }
             Op::Round { claim, kind } => {
                 let (due, last_error) = (now.after(Duration::from_secs(9)), "round".into());
                 self.append(
                     *claim,
                     match kind {
-                        0 => Intention::NextRound { round: 1, due, last_error },
-                        1 => Intention::Manual { reason: "used up".into(), round: 2, last_error },
+                        0 => Intention::NextRound {
+                            round: 1,
+                            due,
+                            last_error,
+                        },
+                        1 => Intention::Manual {
+                            reason: "used up".into(),
+                            round: 2,
+                            last_error,
+                        },
                         _ => Intention::ReleaseLease,
                     },
                 )
@@ -129,25 +207,40 @@ impl Walk {
             }
             Op::Extend { claim } => {
                 let until = now.after(LEASE);
-                format!("{:?}", self.world.ledger.extend(self.claim(*claim), until).wait())
+                format!(
+                    "{:?}",
+                    self.world.ledger.extend(self.claim(*claim), until).wait()
+                )
             }
             Op::Note { claim } => {
                 let Claim { row, life, .. } = self.claim(*claim);
                 let wait = Duration::from_millis(5);
-                let entry = Entry::Waited { at: now, why: "backoff".into(), wait };
+                let entry = Entry::Waited {
+                    at: now,
+                    why: "backoff".into(),
+                    wait,
+                };
                 if row.0 > 0 {
                     self.world.ledger.note(row, life, vec![entry]);
                 }
                 String::new()
             }
             Op::Due { owner, limit } => {
-                let due = self.world.due(if *owner == 0 { "one" } else { "two" }, now, *limit);
+                let due = self
+                    .world
+                    .due(if *owner == 0 { "one" } else { "two" }, now, *limit);
                 self.claims.extend(due.iter().map(|due| due.claim));
-                due.into_iter().map(|due| format!("{:?} {}", due.claim, told(due.call))).collect()
+                due.into_iter()
+                    .map(|due| format!("{:?} {}", due.claim, told(due.call)))
+                    .collect()
             }
             Op::Recover { owner: who, all } => {
                 let who = owner(if *who == 0 { "one" } else { "two" });
-                let test = if *all { OwnerTest::AllOthers } else { OwnerTest::LeaseRanOut };
+                let test = if *all {
+                    OwnerTest::AllOthers
+                } else {
+                    OwnerTest::LeaseRanOut
+                };
                 format!("{:?}", self.world.ledger.recover(who, now, test).wait())
             }
             Op::Purge { batch } => {
@@ -163,7 +256,10 @@ impl Walk {
     }
 
     fn append(&self, claim: usize, intention: Intention) -> String {
-        format!("{:?}", self.world.append(self.claim(claim), self.now, intention))
+        format!(
+            "{:?}",
+            self.world.append(self.claim(claim), self.now, intention)
+        )
     }
 
     /// Everything the ledger knows.
@@ -172,13 +268,30 @@ impl Walk {
         self.world.ledger.purge(Wall(0), 1).wait().unwrap();
         let mut all = String::new();
         for n in 0..3 {
-            let found = self.world.ledger.view(None, id(&format!("c{n}"))).wait().unwrap();
+            let found = self
+                .world
+                .ledger
+                .view(None, id(&format!("c{n}")))
+                .wait()
+                .unwrap();
             all.extend(found.into_iter().map(told));
             all.push('\n');
         }
-        let page = self.world.ledger.dead_letters(Filter::default(), None, 100).wait().unwrap();
-        let mut tally: Vec<_> =
-            self.world.ledger.tally().wait().unwrap().iter().map(|t| format!("{t:?}")).collect();
+        let page = self
+            .world
+            .ledger
+            .dead_letters(Filter::default(), None, 100)
+            .wait()
+            .unwrap();
+        let mut tally: Vec<_> = self
+            .world
+            .ledger
+            .tally()
+            .wait()
+            .unwrap()
+            .iter()
+            .map(|t| format!("{t:?}"))
+            .collect();
         tally.sort();
         format!("{all}{:#?} {tally:#?}", page.items)
     }
@@ -186,7 +299,8 @@ impl Walk {
 
 /// A call as text. The order of history within one instant is the ledger's own business.
 fn told(mut call: CallView) -> String {
-    call.history.sort_by_key(|entry| (entry.at(), format!("{entry:?}")));
+    call.history
+        .sort_by_key(|entry| (entry.at(), format!("{entry:?}")));
     format!("{call:#?}")
 }
 

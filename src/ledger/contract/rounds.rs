@@ -18,29 +18,50 @@ pub(crate) fn due_calls_are_claimed_in_order_and_once(make: Factory) {
     assert_eq!(names(world.due("one", secs(31), 2)), ["first", "second"]);
     assert_eq!(names(world.due("two", secs(31), 9)), ["late"]);
     assert!(world.due("three", secs(31), 9).is_empty());
-    assert_eq!(names(world.due("three", secs(99), 9)), ["first", "second", "late", "future"]);
+    assert_eq!(
+        names(world.due("three", secs(99), 9)),
+        ["first", "second", "late", "future"]
+    );
 }
 
 pub(crate) fn a_round_carries_everything_it_needs(make: Factory) {
     let world = make();
     let claim = world.claim(keyed("c", "k"));
-    let next = Intention::Send { n: 2, cause: Some(Cause::Connect), lease_until: secs(60) };
+    let next = Intention::Send {
+        n: 2,
+        cause: Some(Cause::Connect),
+        lease_until: secs(60),
+    };
     world.applied(claim, secs(1), next);
     world.applied(claim, secs(2), queued(secs(3)));
     let due = world.round("two", secs(3));
     assert_eq!((due.claim.row, due.claim.life), (claim.row, 1));
     assert!(due.claim.fence > claim.fence);
     assert_eq!(due.request, keyed("c", "k").request);
-    assert_eq!((&*due.policy, &*due.call.upstream), ("policy one", "http://tool:9000"));
+    assert_eq!(
+        (&*due.policy, &*due.call.upstream),
+        ("policy one", "http://tool:9000")
+    );
     assert_eq!((due.call.sends, due.call.first_sent), (2, Some(NOW)));
     assert_eq!(due.call.attempts().len(), 2);
     let letter = due.call.dead_letter.clone().unwrap();
     assert_eq!((letter.state, letter.round), (DeadState::Running, 0));
-    assert_eq!((letter.owner, letter.fence), (Some(owner("two")), due.claim.fence));
+    assert_eq!(
+        (letter.owner, letter.fence),
+        (Some(owner("two")), due.claim.fence)
+    );
     assert_eq!(letter.lease_until, Some(secs(3).after(LEASE)));
-    assert_eq!(letter.next_retry_time, Some(secs(3)), "it does not move by being claimed");
+    assert_eq!(
+        letter.next_retry_time,
+        Some(secs(3)),
+        "it does not move by being claimed"
+    );
     assert_eq!(world.view("c"), due.call);
-    let claimed = Entry::Claimed { at: secs(3), owner: "two".into(), fence: due.claim.fence };
+    let claimed = Entry::Claimed {
+        at: secs(3),
+        owner: "two".into(),
+        fence: due.claim.fence,
+    };
     assert_eq!(due.call.history.last(), Some(&claimed));
 }
 
@@ -51,8 +72,11 @@ pub(crate) fn an_abandoned_round_is_claimed_by_another(make: Factory) {
     assert!(world.due("two", secs(30), 9).is_empty());
     let second = world.round("two", secs(31)).claim;
     assert!(second.fence > first.fence);
-    let next =
-        || Intention::NextRound { round: 1, due: secs(90), last_error: "still unknown".into() };
+    let next = || Intention::NextRound {
+        round: 1,
+        due: secs(90),
+        last_error: "still unknown".into(),
+    };
     assert_eq!(world.append(first, secs(32), next()), Written::Stale);
     world.applied(second, secs(32), next());
 }
@@ -67,10 +91,21 @@ pub(crate) fn rounds_are_counted_in_the_row(make: Factory) {
         assert_eq!((letter.round, letter.fail_count), (round - 1, round - 1));
         let next = at.after(Duration::from_secs(100));
         let last_error = format!("round {round}").into();
-        world.applied(due.claim, at, Intention::NextRound { round, due: next, last_error });
+        world.applied(
+            due.claim,
+            at,
+            Intention::NextRound {
+                round,
+                due: next,
+                last_error,
+            },
+        );
         let letter = world.letter("c");
         assert_eq!((letter.round, letter.fail_count), (round, round));
-        assert_eq!((letter.state, letter.next_retry_time), (DeadState::Queued, Some(next)));
+        assert_eq!(
+            (letter.state, letter.next_retry_time),
+            (DeadState::Queued, Some(next))
+        );
         assert_eq!(*letter.last_error, *format!("round {round}"));
         assert_eq!((letter.owner, letter.lease_until), (None, None));
         assert_eq!(&*letter.reason, "timeout", "why it was parked stays");
@@ -84,9 +119,20 @@ pub(crate) fn the_last_round_ends_in_front_of_a_human(make: Factory) {
     world.dead("c");
     let due = world.round("one", secs(1));
     let (reason, last_error) = ("rounds-used-up".into(), "PROCESSING to the end".into());
-    world.applied(due.claim, secs(2), Intention::Manual { reason, round: 1, last_error });
+    world.applied(
+        due.claim,
+        secs(2),
+        Intention::Manual {
+            reason,
+            round: 1,
+            last_error,
+        },
+    );
     let letter = world.letter("c");
-    assert_eq!((letter.state, &*letter.reason), (DeadState::Manual, "rounds-used-up"));
+    assert_eq!(
+        (letter.state, &*letter.reason),
+        (DeadState::Manual, "rounds-used-up")
+    );
     assert_eq!((letter.next_retry_time, letter.round), (None, 1));
     assert_eq!(letter.ended_at, None);
     assert!(world.due("two", secs(9_999_999), 9).is_empty());
@@ -101,23 +147,40 @@ pub(crate) fn a_released_round_is_due_as_before(make: Factory) {
     let due = world.round("one", secs(5));
     world.applied(due.claim, secs(6), Intention::ReleaseLease);
     let letter = world.letter("c");
-    assert_eq!((letter.state, letter.next_retry_time), (DeadState::Queued, Some(NOW)));
+    assert_eq!(
+        (letter.state, letter.next_retry_time),
+        (DeadState::Queued, Some(NOW))
+    );
     assert_eq!((letter.round, letter.fail_count), (0, 0));
-    assert_eq!(world.append(due.claim, secs(6), Intention::ReleaseLease), Written::Stale);
+    assert_eq!(
+        world.append(due.claim, secs(6), Intention::ReleaseLease),
+        Written::Stale
+    );
     assert!(world.round("two", secs(6)).claim.fence > due.claim.fence);
 }
 
 pub(crate) fn a_round_may_send_under_its_claim(make: Factory) {
     let world = make();
     let claim = world.claim(call("c"));
-    let how = Park { reached: false, ..park(Place::Queued { due: NOW }) };
+    let how = Park {
+        reached: false,
+        ..park(Place::Queued { due: NOW })
+    };
     world.applied(claim, NOW, Intention::Park(how));
     assert_eq!(world.view("c").state, State::Received);
     let due = world.round("one", secs(1));
-    let send = || Intention::Send { n: 2, cause: Some(Cause::Connect), lease_until: secs(500) };
+    let send = || Intention::Send {
+        n: 2,
+        cause: Some(Cause::Connect),
+        lease_until: secs(500),
+    };
     world.applied(due.claim, secs(2), send());
     let view = world.view("c");
-    assert_eq!((view.state, view.sends), (State::Unknown, 2), "now it may have arrived");
+    assert_eq!(
+        (view.state, view.sends),
+        (State::Unknown, 2),
+        "now it may have arrived"
+    );
     assert_eq!(view.dead_letter.unwrap().lease_until, Some(secs(500)));
     assert_eq!(world.append(due.claim, secs(2), send()), Written::Stale);
 }
@@ -125,25 +188,53 @@ pub(crate) fn a_round_may_send_under_its_claim(make: Factory) {
 pub(crate) fn a_crash_parks_what_was_sent_and_closes_what_was_not(make: Factory) {
     let world = make();
     let old = world.claim(call("sent"));
-    world.claim(NewCall { first_send: false, ..keyed("unsent", "k") });
-    world.claim(NewCall { first_send: false, promised: true, ..call("promised") });
+    world.claim(NewCall {
+        first_send: false,
+        ..keyed("unsent", "k")
+    });
+    world.claim(NewCall {
+        first_send: false,
+        promised: true,
+        ..call("promised")
+    });
     let done = world.claim(call("done"));
     world.settled(done, secs(1), answer(200));
     world.dead("round");
     let round = world.round("one", secs(1)).claim;
-    world.claim(NewCall { owner: owner("new"), ..call("mine") });
-    let sweep = || world.ledger.recover(owner("new"), secs(2), OwnerTest::AllOthers).wait();
-    let expected = Recovered { parked: 2, never_sent: 1, requeued: 1 };
+    world.claim(NewCall {
+        owner: owner("new"),
+        ..call("mine")
+    });
+    let sweep = || {
+        world
+            .ledger
+            .recover(owner("new"), secs(2), OwnerTest::AllOthers)
+            .wait()
+    };
+    let expected = Recovered {
+        parked: 2,
+        never_sent: 1,
+        requeued: 1,
+    };
     assert_eq!(sweep().unwrap(), expected);
     let view = world.view("sent");
     let letter = view.dead_letter.unwrap();
-    assert_eq!((view.state, letter.state), (State::Unknown, DeadState::Queued));
-    assert_eq!((&*letter.reason, letter.next_retry_time), ("crash", Some(secs(2))));
+    assert_eq!(
+        (view.state, letter.state),
+        (State::Unknown, DeadState::Queued)
+    );
+    assert_eq!(
+        (&*letter.reason, letter.next_retry_time),
+        ("crash", Some(secs(2)))
+    );
     let view = world.view("unsent");
     assert_eq!((view.state, view.binds), (State::Failed, false));
     assert_eq!(view.settled.unwrap().by, SettledBy::NeverSent);
     assert_eq!(&*view.dead_letter.unwrap().reason, "never-sent");
-    world.claim(NewCall { owner: owner("new"), ..keyed("next", "k") });
+    world.claim(NewCall {
+        owner: owner("new"),
+        ..keyed("next", "k")
+    });
     let view = world.view("promised");
     assert_eq!((view.state, view.sends), (State::Received, 0));
     assert_eq!(view.dead_letter.unwrap().state, DeadState::Queued);
@@ -160,10 +251,26 @@ pub(crate) fn a_crash_parks_what_was_sent_and_closes_what_was_not(make: Factory)
 
 pub(crate) fn a_shared_ledger_recovers_only_what_ran_out(make: Factory) {
     let world = make();
-    world.claim(NewCall { lease_until: secs(10), ..call("over") });
-    world.claim(NewCall { lease_until: secs(50), ..call("alive") });
-    let swept = world.ledger.recover(owner("new"), secs(20), OwnerTest::LeaseRanOut).wait();
-    assert_eq!(swept.unwrap(), Recovered { parked: 1, never_sent: 0, requeued: 0 });
+    world.claim(NewCall {
+        lease_until: secs(10),
+        ..call("over")
+    });
+    world.claim(NewCall {
+        lease_until: secs(50),
+        ..call("alive")
+    });
+    let swept = world
+        .ledger
+        .recover(owner("new"), secs(20), OwnerTest::LeaseRanOut)
+        .wait();
+    assert_eq!(
+        swept.unwrap(),
+        Recovered {
+            parked: 1,
+            never_sent: 0,
+            requeued: 0
+        }
+    );
     assert_eq!(world.view("over").state, State::Unknown);
     assert_eq!(world.view("alive").state, State::Processing);
 }

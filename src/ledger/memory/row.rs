@@ -37,7 +37,11 @@ impl Row {
             }
         };
         let first_sent = new.first_send.then_some(new.now);
-        let sent = first_sent.map(|at| Entry::Sent { at, n: 1, cause: None });
+        let sent = first_sent.map(|at| Entry::Sent {
+            at,
+            n: 1,
+            cause: None,
+        });
         let view = CallView {
             row,
             life,
@@ -50,7 +54,11 @@ impl Row {
             business_key: new.business_key,
             fingerprint: new.fingerprint,
             trace: new.trace,
-            state: if new.first_send { State::Processing } else { State::Received },
+            state: if new.first_send {
+                State::Processing
+            } else {
+                State::Received
+            },
             binds: true,
             owner: new.owner,
             lease_until: new.lease_until,
@@ -78,7 +86,11 @@ impl Row {
     }
 
     pub(super) const fn claim(&self) -> Claim {
-        Claim { row: self.view.row, life: self.view.life, fence: self.fence }
+        Claim {
+            row: self.view.row,
+            life: self.view.life,
+            fence: self.fence,
+        }
     }
 
     pub(super) fn held(&self) -> Held {
@@ -118,7 +130,11 @@ impl Row {
             self.view.updated_at = now;
         }
         match intention {
-            Intention::Send { n, cause, lease_until } => {
+            Intention::Send {
+                n,
+                cause,
+                lease_until,
+            } => {
                 self.view.sends = n;
                 self.view.first_sent.get_or_insert(now);
                 self.view.state = match self.view.dead_letter {
@@ -129,13 +145,21 @@ impl Row {
                 self.hold(lease_until);
             }
             Intention::Park(how) => self.park(now, how),
-            Intention::NextRound { round, due, last_error } => {
+            Intention::NextRound {
+                round,
+                due,
+                last_error,
+            } => {
                 self.move_on(DeadState::Queued, now, None, round, last_error);
                 if let Some(letter) = &mut self.view.dead_letter {
                     letter.next_retry_time = Some(due);
                 }
             }
-            Intention::Manual { reason, round, last_error } => {
+            Intention::Manual {
+                reason,
+                round,
+                last_error,
+            } => {
                 let reason = Some(Arc::from(&*reason));
                 self.move_on(DeadState::Manual, now, reason, round, last_error);
                 if let Some(letter) = &mut self.view.dead_letter {
@@ -158,7 +182,9 @@ impl Row {
         round: u32,
         last_error: Arc<str>,
     ) {
-        let Some(letter) = &mut self.view.dead_letter else { return };
+        let Some(letter) = &mut self.view.dead_letter else {
+            return;
+        };
         letter.release(state);
         letter.round = round;
         letter.fail_count += 1;
@@ -167,7 +193,12 @@ impl Row {
             letter.reason = reason;
         }
         letter.last_error = last_error;
-        self.view.history.push(Entry::Parked { at: now, state, reason: told.into(), round });
+        self.view.history.push(Entry::Parked {
+            at: now,
+            state,
+            reason: told.into(),
+            round,
+        });
     }
 
     pub(super) fn hold(&mut self, lease_until: Wall) {
@@ -213,7 +244,12 @@ impl Row {
             lease_until: None,
             ended_at,
         });
-        view.history.push(Entry::Parked { at: now, state, reason: how.reason, round: 0 });
+        view.history.push(Entry::Parked {
+            at: now,
+            state,
+            reason: how.reason,
+            round: 0,
+        });
         if how.place == Place::NeverSent {
             self.end(now, Verdict::Failed, SettledBy::NeverSent);
             self.view.binds = false;
@@ -226,7 +262,13 @@ impl Row {
         self.view.kept = None;
         self.view.updated_at = now;
         self.touched = self.touched.max(now);
-        self.view.settled = Some(Settlement { verdict, by, at: now, reply: None, document: None });
+        self.view.settled = Some(Settlement {
+            verdict,
+            by,
+            at: now,
+            reply: None,
+            document: None,
+        });
     }
 
     pub(super) fn settle(&mut self, now: Wall, news: News) {
@@ -235,7 +277,9 @@ impl Row {
             News::Answer { n, reply, .. } | News::Unbinding { n, reply } => {
                 (SettledBy::Answer(n), Some(reply), None)
             }
-            News::Receipt { reply, document, .. } => (SettledBy::Receipt, reply, document),
+            News::Receipt {
+                reply, document, ..
+            } => (SettledBy::Receipt, reply, document),
         };
         self.end(now, verdict, by);
         self.view.binds = bindings.id;
@@ -255,9 +299,17 @@ impl Row {
     }
 
     pub(super) fn differ(&mut self, at: Wall, kind: Contradiction, told: &str) -> bool {
-        let known = self.view.differences.iter().any(|difference| difference.kind == kind);
+        let known = self
+            .view
+            .differences
+            .iter()
+            .any(|difference| difference.kind == kind);
         if !known {
-            self.view.differences.push(Difference { kind, at, told: told.into() });
+            self.view.differences.push(Difference {
+                kind,
+                at,
+                told: told.into(),
+            });
         }
         !known
     }
@@ -284,7 +336,11 @@ impl Row {
             letter.fence = self.fence;
         }
         let owner = owner.as_str().into();
-        self.view.history.push(Entry::Claimed { at: now, owner, fence: self.fence });
+        self.view.history.push(Entry::Claimed {
+            at: now,
+            owner,
+            fence: self.fence,
+        });
         Due {
             claim: self.claim(),
             call: self.view.clone(),
@@ -319,11 +375,22 @@ pub(super) fn matches(filter: &Filter, letter: &DeadLetter) -> bool {
     let keys = [&letter.idempotency_key, &letter.business_key];
     filter.state.is_none_or(|state| state == letter.state)
         && is(&filter.route, &letter.route)
-        && filter.client.as_ref().is_none_or(|client| *client == letter.client)
-        && filter.parked_before.is_none_or(|before| letter.create_time < before)
+        && filter
+            .client
+            .as_ref()
+            .is_none_or(|client| *client == letter.client)
+        && filter
+            .parked_before
+            .is_none_or(|before| letter.create_time < before)
         && filter.error.as_ref().is_none_or(|error| {
             letter.last_error.contains(&**error) || letter.reason.contains(&**error)
         })
-        && filter.key.as_ref().is_none_or(|key| keys.contains(&&Some(Arc::clone(key))))
-        && filter.call_id.as_ref().is_none_or(|id| *id == letter.call_id)
+        && filter
+            .key
+            .as_ref()
+            .is_none_or(|key| keys.contains(&&Some(Arc::clone(key))))
+        && filter
+            .call_id
+            .as_ref()
+            .is_none_or(|id| *id == letter.call_id)
 }

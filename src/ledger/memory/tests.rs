@@ -6,7 +6,10 @@ use super::*;
 use crate::ledger::contract::{NOW, RETENTION, World, suite};
 
 fn world() -> World {
-    World { ledger: Arc::new(MemoryLedger::new(NOW, RETENTION)), _folder: None }
+    World {
+        ledger: Arc::new(MemoryLedger::new(NOW, RETENTION)),
+        _folder: None,
+    }
 }
 
 suite!(world);
@@ -20,7 +23,10 @@ fn a_write_can_be_made_to_fail() {
         let refused = ledger.remember_proof("a".into(), Proof::Proven, NOW).wait();
         assert!(matches!(refused, Err(LedgerError::Full { .. })));
     }
-    ledger.remember_proof("b".into(), Proof::Proven, NOW).wait().unwrap();
+    ledger
+        .remember_proof("b".into(), Proof::Proven, NOW)
+        .wait()
+        .unwrap();
     let proofs = ledger.proofs().wait().unwrap();
     assert_eq!(proofs.len(), 1, "what failed was not written");
     assert_eq!(ledger.health().failing, None);

@@ -18,28 +18,60 @@ pub(super) fn append(
     now: Wall,
     intention: &Intention,
 ) -> rusqlite::Result<Written> {
-    let Some(held) = held_of(db, claim.row)? else { return Ok(Written::Stale) };
+    let Some(held) = held_of(db, claim.row)? else {
+        return Ok(Written::Stale);
+    };
     if !held.honours(claim) || !held.allows(intention) {
         return Ok(Written::Stale);
     }
     match intention {
-        Intention::Send { n, cause, lease_until } => {
-            let state = if held.dead.is_none() { State::Processing } else { State::Unknown };
+        Intention::Send {
+            n,
+            cause,
+            lease_until,
+        } => {
+            let state = if held.dead.is_none() {
+                State::Processing
+            } else {
+                State::Unknown
+            };
             note_send(db, claim, now, *n, state)?;
             hold(db, claim.row, *lease_until, held.dead.is_some())?;
             if *n > 1 {
-                let sent = Entry::Sent { at: now, n: *n, cause: *cause };
+                let sent = Entry::Sent {
+                    at: now,
+                    n: *n,
+                    cause: *cause,
+                };
                 history::write(db, claim.row, claim.life, &sent)?;
             }
         }
         Intention::Park(how) => park(db, claim.row, claim.life, now, how)?,
-        Intention::NextRound { round, due, last_error } => {
-            let step = Step { state: DeadState::Queued, reason: None, round: *round, last_error };
+        Intention::NextRound {
+            round,
+            due,
+            last_error,
+        } => {
+            let step = Step {
+                state: DeadState::Queued,
+                reason: None,
+                round: *round,
+                last_error,
+            };
             move_on(db, claim, now, Some(*due), &step)?;
         }
-        Intention::Manual { reason, round, last_error } => {
+        Intention::Manual {
+            reason,
+            round,
+            last_error,
+        } => {
             let reason = Some(&**reason);
-            let step = Step { state: DeadState::Manual, reason, round: *round, last_error };
+            let step = Step {
+                state: DeadState::Manual,
+                reason,
+                round: *round,
+                last_error,
+            };
             move_on(db, claim, now, None, &step)?;
         }
         Intention::ReleaseLease => release(db, claim)?,
@@ -61,7 +93,9 @@ pub(super) fn extend(db: &Db, claim: Claim, lease_until: Wall) -> rusqlite::Resu
 fn note_send(db: &Db, claim: Claim, now: Wall, n: u32, state: State) -> rusqlite::Result<()> {
     let sql = "UPDATE calls SET sends = ?2, state = ?3, updated_at = ?4, \
                first_sent_at = coalesce(first_sent_at, ?4) WHERE id = ?1";
-    db.conn.prepare_cached(sql)?.execute(params![claim.row.0, n, state.as_str(), now.0])?;
+    db.conn
+        .prepare_cached(sql)?
+        .execute(params![claim.row.0, n, state.as_str(), now.0])?;
     Ok(())
 }
 
@@ -72,7 +106,9 @@ fn hold(db: &Db, row: RowId, lease_until: Wall, parked: bool) -> rusqlite::Resul
     if parked {
         let sql = "UPDATE dead_letter SET lease_until = ?2 \
                    WHERE call = ?1 AND life = (SELECT life FROM calls WHERE id = ?1)";
-        db.conn.prepare_cached(sql)?.execute(params![row.0, lease_until.0])?;
+        db.conn
+            .prepare_cached(sql)?
+            .execute(params![row.0, lease_until.0])?;
     }
     Ok(())
 }
@@ -87,7 +123,11 @@ pub(super) fn park(db: &Db, row: RowId, life: u32, now: Wall, how: &Park) -> rus
     if ended.is_some() {
         end_never_sent(db, row, now)?;
     } else {
-        let word = if how.reached { State::Unknown } else { State::Received };
+        let word = if how.reached {
+            State::Unknown
+        } else {
+            State::Received
+        };
         db.conn
             .prepare_cached(
                 "UPDATE calls SET parked = 1, state = ?2, updated_at = ?3 WHERE id = ?1",
@@ -110,7 +150,12 @@ pub(super) fn park(db: &Db, row: RowId, life: u32, now: Wall, how: &Park) -> rus
         state.as_str(),
         ended.map(|at| at.0),
     ])?;
-    let entry = Entry::Parked { at: now, state, reason: how.reason.clone(), round: 0 };
+    let entry = Entry::Parked {
+        at: now,
+        state,
+        reason: how.reason.clone(),
+        round: 0,
+    };
     history::write(db, row, life, &entry)
 }
 
@@ -119,7 +164,9 @@ fn end_never_sent(db: &Db, row: RowId, now: Wall) -> rusqlite::Result<()> {
         updated_at = ?2, settled_at = ?2, settled_by = ?3, touched_at = max(touched_at, ?2), \
         purge_at = max(touched_at, ?2) + window_ms WHERE id = ?1";
     let by = words::settled_by_text(SettledBy::NeverSent);
-    db.conn.prepare_cached(sql)?.execute(params![row.0, now.0, by])?;
+    db.conn
+        .prepare_cached(sql)?
+        .execute(params![row.0, now.0, by])?;
     Ok(())
 }
 
@@ -180,6 +227,8 @@ fn move_on(
 fn release(db: &Db, claim: Claim) -> rusqlite::Result<()> {
     let sql = "UPDATE dead_letter SET state = 'QUEUED', owner = NULL, lease_until = NULL \
                WHERE call = ?1 AND life = ?2";
-    db.conn.prepare_cached(sql)?.execute(params![claim.row.0, claim.life])?;
+    db.conn
+        .prepare_cached(sql)?
+        .execute(params![claim.row.0, claim.life])?;
     Ok(())
 }

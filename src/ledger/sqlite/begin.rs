@@ -24,7 +24,10 @@ pub(super) struct Claiming {
 
 impl Claiming {
     pub(super) fn new(new: NewCall) -> Self {
-        Self { headers: headers_to_text(&new.request.headers), new }
+        Self {
+            headers: headers_to_text(&new.request.headers),
+            new,
+        }
     }
 }
 
@@ -41,14 +44,19 @@ struct Standing {
 pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun> {
     let policy = db.policy(&claiming.new.policy)?;
     let row = db.fresh_row();
-    let fresh = Claim { row, life: 1, fence: 1 };
+    let fresh = Claim {
+        row,
+        life: 1,
+        fence: 1,
+    };
     if insert(db, claiming, policy, row, Guard::UnknownId)? {
         return Ok(Begun::Claimed(fresh));
     }
     let new = &claiming.new;
     let standing = by_id(db, new)?;
-    let (mine, others): (Vec<_>, Vec<_>) =
-        standing.into_iter().partition(|found| found.client == new.client.as_str());
+    let (mine, others): (Vec<_>, Vec<_>) = standing
+        .into_iter()
+        .partition(|found| found.client == new.client.as_str());
     let mine = mine.into_iter().next();
     if let Some(mine) = &mine
         && !mine.held.is_free(new.now)
@@ -105,7 +113,10 @@ fn insert(
     }
     let sql = match guard {
         Guard::UnknownId => {
-            insert!("INSERT OR IGNORE", "WHERE NOT EXISTS (SELECT 1 FROM calls WHERE call_id = ?2)")
+            insert!(
+                "INSERT OR IGNORE",
+                "WHERE NOT EXISTS (SELECT 1 FROM calls WHERE call_id = ?2)"
+            )
         }
         Guard::None => insert!("INSERT", ""),
     };
@@ -149,8 +160,11 @@ fn reclaim(
     policy: i64,
     old: &Standing,
 ) -> rusqlite::Result<Claim> {
-    let claim =
-        Claim { row: old.row, life: old.held.life + 1, fence: old.held.fence.saturating_add(1) };
+    let claim = Claim {
+        row: old.row,
+        life: old.held.life + 1,
+        fence: old.held.fence.saturating_add(1),
+    };
     let sql = "UPDATE calls SET life = ?2, fence = ?3, state = ?4, binds = 1, key_binds = ?5, \
         parked = 0, promised = ?6, sends = ?7, touched_at = ?8, window_ms = ?9, purge_at = NULL, \
         owner = ?10, lease_until = ?11, received_at = ?8, updated_at = ?8, first_sent_at = ?12, \
@@ -191,7 +205,11 @@ fn reclaim(
 }
 
 const fn first_state(new: &NewCall) -> State {
-    if new.first_send { State::Processing } else { State::Received }
+    if new.first_send {
+        State::Processing
+    } else {
+        State::Received
+    }
 }
 
 fn window_ms(new: &NewCall) -> i64 {
@@ -206,11 +224,16 @@ fn known(db: &Db, standing: &Standing, now: Wall) -> rusqlite::Result<Box<Known>
             .execute(params![standing.row.0, now.0])?;
     }
     let call = read::call(&db.conn, standing.row)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
-    Ok(Box::new(Known { same_request: standing.same, call }))
+    Ok(Box::new(Known {
+        same_request: standing.same,
+        call,
+    }))
 }
 
 fn release_key(db: &Db, row: RowId) -> rusqlite::Result<()> {
-    db.conn.prepare_cached("UPDATE calls SET key_binds = 0 WHERE id = ?1")?.execute([row.0])?;
+    db.conn
+        .prepare_cached("UPDATE calls SET key_binds = 0 WHERE id = ?1")?
+        .execute([row.0])?;
     Ok(())
 }
 
@@ -232,7 +255,9 @@ fn by_id(db: &Db, new: &NewCall) -> rusqlite::Result<Vec<Standing>> {
 }
 
 fn by_key(db: &Db, new: &NewCall) -> rusqlite::Result<Option<Standing>> {
-    let Some(key) = &new.idempotency_key else { return Ok(None) };
+    let Some(key) = &new.idempotency_key else {
+        return Ok(None);
+    };
     let sql = format!(
         "{STANDING} WHERE c.client = ?1 AND c.route = ?2 AND c.idempotency_key = ?3 \
          AND c.key_binds = 1"
@@ -258,7 +283,10 @@ fn standing(row: &Row<'_>, fingerprint: Fingerprint) -> rusqlite::Result<Standin
 /// What decides about one row.
 pub(super) fn held_of(db: &Db, row: RowId) -> rusqlite::Result<Option<Held>> {
     let sql = format!("{STANDING} WHERE c.id = ?1");
-    db.conn.prepare_cached(&sql)?.query_row([row.0], held).optional()
+    db.conn
+        .prepare_cached(&sql)?
+        .query_row([row.0], held)
+        .optional()
 }
 
 fn held(row: &Row<'_>) -> rusqlite::Result<Held> {

@@ -22,16 +22,20 @@ const PASS_PAGES: i64 = 1_024;
 /// Pages in the WAL, copied or not, at which the writer helps to start it over: 16 MiB.
 const RESTART_PAGES: i64 = 4_096;
 
+/// Pages in the WAL at which the writer does not wait for the checkpointer any more: 64 MiB. Reached
+/// when the checkpointer gets no processor, or a reader has held an old page for long.
+const BOUND_PAGES: i64 = 16_384;
+
 /// Ticks without a commit after which the WAL is emptied.
 const IDLE_TICKS: u32 = 20;
 
 /// What the WAL holds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wal {
+struct Wal {
     /// Pages in it.
-    pub(super) pages: i64,
+    pages: i64,
     /// How many of them the database has already.
-    pub(super) copied: i64,
+    copied: i64,
 }
 
 /// The checkpointer's thread: until the writer has ended.
@@ -56,8 +60,11 @@ pub(super) fn run(conn: &Connection, shared: &Arc<Shared>) {
 }
 
 fn keep_up(conn: &Connection, shared: &Shared) {
-    let Ok(wal) = checkpoint(conn, "NOOP") else { return };
+    let Ok(wal) = checkpoint(conn, "NOOP") else {
+        return;
+    };
     if wal.pages - wal.copied >= PASS_PAGES {
+        let _pass = shared.checkpointing.lock();
         // An error here (a full disk) leaves the WAL as it is; commits tell when they fail.
         let _ = passive(conn);
     }
@@ -66,12 +73,33 @@ fn keep_up(conn: &Connection, shared: &Shared) {
     }
 }
 
+/// The writer's part, between two groups: short when the checkpointer has kept up, since only what
+/// came in meanwhile is left.
+pub(super) fn finish(conn: &Connection, shared: &Shared) {
+    let asked = shared.take_checkpoint_request();
+    let past_bound = || checkpoint(conn, "NOOP").is_ok_and(|wal| wal.pages >= BOUND_PAGES);
+    // What cannot be done now, the next group tries again.
+    if past_bound() {
+        // Here the writer does wait, for a pass of the checkpointer (SQLite would not) and for
+        // readers: a stall that everybody sees is better than a disk that fills up.
+        let _pass = shared.checkpointing.lock();
+        let _ = checkpoint(conn, "RESTART");
+    } else if asked {
+        let _ = passive(conn);
+    }
+}
+
 /// Copies what can be copied without waiting for anybody.
-pub(super) fn passive(conn: &Connection) -> rusqlite::Result<Wal> {
+fn passive(conn: &Connection) -> rusqlite::Result<Wal> {
     checkpoint(conn, "PASSIVE")
 }
 
 fn checkpoint(conn: &Connection, mode: &str) -> rusqlite::Result<Wal> {
     conn.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))?
-        .query_row([], |row| Ok(Wal { pages: row.get(1)?, copied: row.get(2)? }))
+        .query_row([], |row| {
+            Ok(Wal {
+                pages: row.get(1)?,
+                copied: row.get(2)?,
+            })
+        })
 }

@@ -26,9 +26,16 @@ pub(super) struct Db {
 
 impl Db {
     pub(super) fn new(conn: Connection, retention: Duration) -> rusqlite::Result<Self> {
-        let last: i64 =
-            conn.query_row("SELECT coalesce(max(id), 0) FROM calls", [], |row| row.get(0))?;
-        Ok(Self { conn, retention, last_row: last, policies: HashMap::new(), last_policy: None })
+        let last: i64 = conn.query_row("SELECT coalesce(max(id), 0) FROM calls", [], |row| {
+            row.get(0)
+        })?;
+        Ok(Self {
+            conn,
+            retention,
+            last_row: last,
+            policies: HashMap::new(),
+            last_policy: None,
+        })
     }
 
     /// A row number that no call of this process had before. Given out here and not by SQLite,

@@ -32,7 +32,9 @@ pub(super) fn fact(db: &Db, fact: &Fact) -> rusqlite::Result<FactWritten> {
 }
 
 fn weigh(db: &Db, fact: &Fact, first_end: Option<&Entry>) -> rusqlite::Result<FactWritten> {
-    let Some(held) = held_of(db, fact.row)? else { return Ok(FactWritten::Gone) };
+    let Some(held) = held_of(db, fact.row)? else {
+        return Ok(FactWritten::Gone);
+    };
     match held.weigh(fact.life, &fact.news) {
         Weight::Gone => Ok(FactWritten::Gone),
         Weight::Repeats => Ok(FactWritten::Repeated),
@@ -84,9 +86,13 @@ fn settle(
     let (reply, by, document) = parts(&fact.news);
     let reply = Columns::of(reply);
     let (ended_at, outcome, took) = match first_end {
-        Some(Entry::Ended { at, outcome, took, .. }) => {
-            (Some(at.0), Some(words::outcome_text(*outcome)), Some(history::millis(*took)))
-        }
+        Some(Entry::Ended {
+            at, outcome, took, ..
+        }) => (
+            Some(at.0),
+            Some(words::outcome_text(*outcome)),
+            Some(history::millis(*took)),
+        ),
         _ => (None, None, None),
     };
     let bindings = fact.news.bindings();
@@ -116,9 +122,9 @@ fn parts(news: &News) -> (Option<&Reply>, SettledBy, Option<&[u8]>) {
         News::Answer { n, reply, .. } | News::Unbinding { n, reply } => {
             (Some(reply), SettledBy::Answer(*n), None)
         }
-        News::Receipt { reply, document, .. } => {
-            (reply.as_ref(), SettledBy::Receipt, document.as_deref())
-        }
+        News::Receipt {
+            reply, document, ..
+        } => (reply.as_ref(), SettledBy::Receipt, document.as_deref()),
     }
 }
 
@@ -141,10 +147,21 @@ fn end_dead_letter(db: &Db, fact: &Fact) -> rusqlite::Result<()> {
 /// The plain end of the first attempt, which has columns of its own in the call's row so that a
 /// clean call writes no history at all; and the rest.
 fn split(entries: &[Entry]) -> (Option<&Entry>, Vec<&Entry>) {
-    let plain =
-        |entry: &&Entry| matches!(entry, Entry::Ended { n: 1, late: false, detail: None, .. });
+    let plain = |entry: &&Entry| {
+        matches!(
+            entry,
+            Entry::Ended {
+                n: 1,
+                late: false,
+                detail: None,
+                ..
+            }
+        )
+    };
     let first = entries.iter().rev().find(plain);
-    let others =
-        entries.iter().filter(|entry| !first.is_some_and(|f| std::ptr::eq(f, *entry))).collect();
+    let others = entries
+        .iter()
+        .filter(|entry| !first.is_some_and(|f| std::ptr::eq(f, *entry)))
+        .collect();
     (first, others)
 }

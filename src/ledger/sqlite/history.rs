@@ -33,7 +33,14 @@ pub(super) fn write(db: &Db, row: RowId, life: u32, entry: &Entry) -> rusqlite::
             word: cause.map(|cause| cause.as_str()),
             ..Line::default()
         },
-        Entry::Ended { n, outcome: how, took, late, detail, .. } => {
+        Entry::Ended {
+            n,
+            outcome: how,
+            took,
+            late,
+            detail,
+            ..
+        } => {
             outcome = words::outcome_text(*how);
             Line {
                 kind: "ended",
@@ -45,7 +52,14 @@ pub(super) fn write(db: &Db, row: RowId, life: u32, entry: &Entry) -> rusqlite::
                 ..Line::default()
             }
         }
-        Entry::Receipt { answer, doubt, status, took, detail, .. } => Line {
+        Entry::Receipt {
+            answer,
+            doubt,
+            status,
+            took,
+            detail,
+            ..
+        } => Line {
             kind: "receipt",
             word: Some(answer.as_str()),
             doubt: doubt.map(|doubt| doubt.as_str()),
@@ -54,16 +68,29 @@ pub(super) fn write(db: &Db, row: RowId, life: u32, entry: &Entry) -> rusqlite::
             detail: detail.as_deref(),
             ..Line::default()
         },
-        Entry::Waited { why, wait, .. } => {
-            Line { kind: "waited", word: Some(why), ms: Some(millis(*wait)), ..Line::default() }
-        }
-        Entry::Reconnected { n, .. } => {
-            Line { kind: "reconnected", n: Some(i64::from(*n)), ..Line::default() }
-        }
-        Entry::Claimed { owner, fence, .. } => {
-            Line { kind: "claimed", n: Some(*fence), word: Some(owner), ..Line::default() }
-        }
-        Entry::Parked { state, reason, round, .. } => Line {
+        Entry::Waited { why, wait, .. } => Line {
+            kind: "waited",
+            word: Some(why),
+            ms: Some(millis(*wait)),
+            ..Line::default()
+        },
+        Entry::Reconnected { n, .. } => Line {
+            kind: "reconnected",
+            n: Some(i64::from(*n)),
+            ..Line::default()
+        },
+        Entry::Claimed { owner, fence, .. } => Line {
+            kind: "claimed",
+            n: Some(*fence),
+            word: Some(owner),
+            ..Line::default()
+        },
+        Entry::Parked {
+            state,
+            reason,
+            round,
+            ..
+        } => Line {
             kind: "parked",
             n: Some(i64::from(*round)),
             word: Some(state.as_str()),
@@ -106,7 +133,9 @@ pub(super) fn differ(
     let sql = "INSERT INTO differences (call, life, kind, at, told) VALUES (?1, ?2, ?3, ?4, ?5) \
                ON CONFLICT DO NOTHING";
     let written =
-        db.conn.prepare_cached(sql)?.execute(params![row.0, life, kind.as_str(), at.0, told])?;
+        db.conn
+            .prepare_cached(sql)?
+            .execute(params![row.0, life, kind.as_str(), at.0, told])?;
     Ok(written == 1)
 }
 

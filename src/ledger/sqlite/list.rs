@@ -16,7 +16,11 @@ struct Where {
 impl Where {
     /// Adds a condition with a `?` for each value.
     fn and(&mut self, condition: &str, values: impl IntoIterator<Item = Value>) {
-        self.text.push_str(if self.text.is_empty() { " WHERE " } else { " AND " });
+        self.text.push_str(if self.text.is_empty() {
+            " WHERE "
+        } else {
+            " AND "
+        });
         self.text.push_str(condition);
         self.values.extend(values);
     }
@@ -32,7 +36,10 @@ pub(super) fn dead_letters(
     let limit = limit.clamp(1, PAGE_MAX);
     let mut which = conditions(filter);
     if let Some(Cursor { row, life }) = from {
-        which.and("(call, life) > (?, ?)", [Value::from(row.0), Value::from(life)]);
+        which.and(
+            "(call, life) > (?, ?)",
+            [Value::from(row.0), Value::from(life)],
+        );
     }
     // One more than asked for tells whether there is another page.
     let most = i64::try_from(limit + 1).unwrap_or(i64::MAX);
@@ -44,8 +51,14 @@ pub(super) fn dead_letters(
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let more = items.len() > limit;
     items.truncate(limit);
-    let last = items.last().map(|item| Cursor { row: item.row, life: item.life });
-    Ok(Page { next: if more { last } else { None }, items })
+    let last = items.last().map(|item| Cursor {
+        row: item.row,
+        life: item.life,
+    });
+    Ok(Page {
+        next: if more { last } else { None },
+        items,
+    })
 }
 
 fn conditions(filter: &Filter) -> Where {
@@ -64,10 +77,16 @@ fn conditions(filter: &Filter) -> Where {
         which.and("create_time < ?", [Value::from(before.0)]);
     }
     if let Some(error) = &filter.error {
-        which.and("(instr(last_error, ?) OR instr(reason, ?))", [text(error), text(error)]);
+        which.and(
+            "(instr(last_error, ?) OR instr(reason, ?))",
+            [text(error), text(error)],
+        );
     }
     if let Some(key) = &filter.key {
-        which.and("(request_id = ? OR business_key = ?)", [text(key), text(key)]);
+        which.and(
+            "(request_id = ? OR business_key = ?)",
+            [text(key), text(key)],
+        );
     }
     if let Some(call_id) = &filter.call_id {
         let mine = "call IN (SELECT id FROM calls WHERE call_id = ?)";

@@ -62,8 +62,14 @@ pub(super) fn lock(path: &Path) -> Result<FileLock, LedgerError> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut text = String::new();
-            let holder = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
-            return Err(LedgerError::Locked { path: path.to_owned(), holder });
+            let holder = file
+                .read_to_string(&mut text)
+                .ok()
+                .and_then(|_| text.trim().parse().ok());
+            return Err(LedgerError::Locked {
+                path: path.to_owned(),
+                holder,
+            });
         }
         Err(TryLockError::Error(error)) => return Err(file_error(path, error)),
     }
@@ -82,19 +88,26 @@ pub(super) fn writer(path: &Path, sync: Sync, now: Wall) -> Result<Connection, L
     let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let told = |error| sqlite_error(path, error);
     if conn.is_readonly("main").map_err(told)? {
-        return Err(LedgerError::ReadOnly { path: path.to_owned() });
+        return Err(LedgerError::ReadOnly {
+            path: path.to_owned(),
+        });
     }
     inspect(&conn, path)?;
-    conn.pragma_update(None, "journal_mode", "wal").map_err(told)?;
+    conn.pragma_update(None, "journal_mode", "wal")
+        .map_err(told)?;
     let level = match sync {
         Sync::Full => "full",
         Sync::Normal => "normal",
     };
-    conn.pragma_update(None, "synchronous", level).map_err(told)?;
+    conn.pragma_update(None, "synchronous", level)
+        .map_err(told)?;
     // The checkpointer does it from another thread, so that no commit stalls on it.
-    conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(told)?;
-    conn.pragma_update(None, "journal_size_limit", WAL_KEPT_BYTES).map_err(told)?;
-    conn.pragma_update(None, "cache_size", -WRITER_CACHE_KIB).map_err(told)?;
+    conn.pragma_update(None, "wal_autocheckpoint", 0)
+        .map_err(told)?;
+    conn.pragma_update(None, "journal_size_limit", WAL_KEPT_BYTES)
+        .map_err(told)?;
+    conn.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)
+        .map_err(told)?;
     migrate(&mut conn, now).map_err(told)?;
     Ok(conn)
 }
@@ -102,7 +115,8 @@ pub(super) fn writer(path: &Path, sync: Sync, now: Wall) -> Result<Connection, L
 /// Opens a connection that only reads.
 pub(super) fn reader(path: &Path) -> Result<Connection, LedgerError> {
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    conn.pragma_update(None, "query_only", true).map_err(|error| sqlite_error(path, error))?;
+    conn.pragma_update(None, "query_only", true)
+        .map_err(|error| sqlite_error(path, error))?;
     Ok(conn)
 }
 
@@ -110,17 +124,23 @@ pub(super) fn reader(path: &Path) -> Result<Connection, LedgerError> {
 pub(super) fn checkpointer(path: &Path) -> Result<Connection, LedgerError> {
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     // It gives way at once: whatever it cannot get now, it gets at the next tick.
-    conn.busy_timeout(Duration::ZERO).map_err(|error| sqlite_error(path, error))?;
+    conn.busy_timeout(Duration::ZERO)
+        .map_err(|error| sqlite_error(path, error))?;
     Ok(conn)
 }
 
 fn connect(path: &Path, mode: OpenFlags) -> Result<Connection, LedgerError> {
     let create = mode.contains(OpenFlags::SQLITE_OPEN_READ_WRITE);
     let flags = mode | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let flags = if create { flags | OpenFlags::SQLITE_OPEN_CREATE } else { flags };
+    let flags = if create {
+        flags | OpenFlags::SQLITE_OPEN_CREATE
+    } else {
+        flags
+    };
     let conn =
         Connection::open_with_flags(path, flags).map_err(|error| sqlite_error(path, error))?;
-    conn.busy_timeout(BUSY).map_err(|error| sqlite_error(path, error))?;
+    conn.busy_timeout(BUSY)
+        .map_err(|error| sqlite_error(path, error))?;
     // Every statement of the ledger stays prepared; there are fewer than this.
     conn.set_prepared_statement_cache_capacity(128);
     Ok(conn)
@@ -145,7 +165,11 @@ fn inspect(conn: &Connection, path: &Path) -> Result<(), LedgerError> {
     }
     if version > SCHEMA {
         let path = path.to_owned();
-        return Err(LedgerError::NewerSchema { path, found: version, known: SCHEMA });
+        return Err(LedgerError::NewerSchema {
+            path,
+            found: version,
+            known: SCHEMA,
+        });
     }
     Ok(())
 }
@@ -172,13 +196,18 @@ fn file_error(path: &Path, error: std::io::Error) -> LedgerError {
     match error.kind() {
         ErrorKind::NotFound => LedgerError::NoFolder {
             path: path.to_owned(),
-            folder: path.parent().unwrap_or(Path::new(".")).to_owned(),
+            folder: path.parent().unwrap_or_else(|| Path::new(".")).to_owned(),
         },
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            LedgerError::ReadOnly { path: path.to_owned() }
-        }
-        ErrorKind::StorageFull => LedgerError::Full { source: error.into() },
-        _ => LedgerError::Open { path: path.to_owned(), source: error.into() },
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => LedgerError::ReadOnly {
+            path: path.to_owned(),
+        },
+        ErrorKind::StorageFull => LedgerError::Full {
+            source: error.into(),
+        },
+        _ => LedgerError::Open {
+            path: path.to_owned(),
+            source: error.into(),
+        },
     }
 }
 
@@ -186,14 +215,21 @@ fn file_error(path: &Path, error: std::io::Error) -> LedgerError {
 fn sqlite_error(path: &Path, error: rusqlite::Error) -> LedgerError {
     let path = path.to_owned();
     match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => {
-            LedgerError::NotALedger { path, why: "it is not an SQLite database" }
-        }
-        Some(ErrorCode::DatabaseCorrupt) => {
-            LedgerError::NotALedger { path, why: "it is a damaged SQLite database" }
-        }
+        Some(ErrorCode::NotADatabase) => LedgerError::NotALedger {
+            path,
+            why: "it is not an SQLite database",
+        },
+        Some(ErrorCode::DatabaseCorrupt) => LedgerError::NotALedger {
+            path,
+            why: "it is a damaged SQLite database",
+        },
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => LedgerError::ReadOnly { path },
-        Some(ErrorCode::DiskFull) => LedgerError::Full { source: error.into() },
-        _ => LedgerError::Open { path, source: error.into() },
+        Some(ErrorCode::DiskFull) => LedgerError::Full {
+            source: error.into(),
+        },
+        _ => LedgerError::Open {
+            path,
+            source: error.into(),
+        },
     }
 }

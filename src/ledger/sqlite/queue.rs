@@ -33,8 +33,15 @@ pub(super) enum Place {
 
 impl<T> Queue<T> {
     pub(super) fn new(limit: usize) -> Self {
-        let line = Line { work: VecDeque::new(), open: true };
-        Self { line: Mutex::new(line), filled: Condvar::new(), limit }
+        let line = Line {
+            work: VecDeque::new(),
+            open: true,
+        };
+        Self {
+            line: Mutex::new(line),
+            filled: Condvar::new(),
+            limit,
+        }
     }
 
     /// Adds work, or says why not; the work is dropped then.
@@ -109,12 +116,18 @@ mod tests {
             queue.push(n, Place::Ordinary).unwrap();
         }
         let refused = queue.push(2, Place::Ordinary);
-        assert!(matches!(refused, Err(LedgerError::Overloaded { waiting: 2 })));
+        assert!(matches!(
+            refused,
+            Err(LedgerError::Overloaded { waiting: 2 })
+        ));
         for n in 2..4 {
             queue.push(n, Place::Reserved).unwrap();
         }
         let refused = queue.push(4, Place::Reserved);
-        assert!(matches!(refused, Err(LedgerError::Overloaded { waiting: 4 })));
+        assert!(matches!(
+            refused,
+            Err(LedgerError::Overloaded { waiting: 4 })
+        ));
         let mut batch = Vec::new();
         assert!(queue.take(&mut batch, 3));
         assert_eq!((batch, queue.waiting()), (vec![0, 1, 2], 1));
@@ -130,7 +143,10 @@ mod tests {
             } else {
                 queue.close()
             }
-            assert!(matches!(queue.push(2, Place::Reserved), Err(LedgerError::Closed)));
+            assert!(matches!(
+                queue.push(2, Place::Reserved),
+                Err(LedgerError::Closed)
+            ));
             let mut batch = Vec::new();
             assert_eq!(queue.take(&mut batch, 9), !abandoned);
             assert_eq!(batch, left);

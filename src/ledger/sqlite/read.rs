@@ -30,8 +30,13 @@ const CALL: &str = "SELECT id, life, call_id, source, client, route, upstream, i
 /// One call by its row, with everything known about its current life.
 pub(super) fn call(conn: &Connection, row: RowId) -> rusqlite::Result<Option<CallView>> {
     let sql = format!("{CALL} WHERE id = ?1");
-    let found = conn.prepare_cached(&sql)?.query_row([row.0], call_row).optional()?;
-    found.map(|(call, rest)| complete(conn, call, rest)).transpose()
+    let found = conn
+        .prepare_cached(&sql)?
+        .query_row([row.0], call_row)
+        .optional()?;
+    found
+        .map(|(call, rest)| complete(conn, call, rest))
+        .transpose()
 }
 
 /// Every call with this id, of one client or of all.
@@ -43,9 +48,15 @@ pub(super) fn calls(
     let sql = format!("{CALL} WHERE call_id = ?1 AND (?2 IS NULL OR client = ?2) ORDER BY id");
     let mut statement = conn.prepare_cached(&sql)?;
     let found = statement
-        .query_map(params![call_id.as_str(), client.map(ClientName::as_str)], call_row)?
+        .query_map(
+            params![call_id.as_str(), client.map(ClientName::as_str)],
+            call_row,
+        )?
         .collect::<rusqlite::Result<Vec<_>>>()?;
-    found.into_iter().map(|(call, rest)| complete(conn, call, rest)).collect()
+    found
+        .into_iter()
+        .map(|(call, rest)| complete(conn, call, rest))
+        .collect()
 }
 
 /// What a row of `calls` holds for the history besides the view itself.
@@ -84,7 +95,13 @@ fn call_row(row: &Row<'_>) -> rusqlite::Result<(CallView, Rest)> {
         differences: Vec::new(),
         history: Vec::new(),
     };
-    Ok((view, Rest { first_end: first_end(row)?, parked: row.get(30)? }))
+    Ok((
+        view,
+        Rest {
+            first_end: first_end(row)?,
+            parked: row.get(30)?,
+        },
+    ))
 }
 
 fn settlement(
@@ -107,7 +124,9 @@ fn settlement(
 }
 
 fn first_end(row: &Row<'_>) -> rusqlite::Result<Option<Entry>> {
-    let Some(at) = row.get::<_, Option<i64>>(19)? else { return Ok(None) };
+    let Some(at) = row.get::<_, Option<i64>>(19)? else {
+        return Ok(None);
+    };
     Ok(Some(Entry::Ended {
         at: Wall(at),
         n: 1,
@@ -120,11 +139,14 @@ fn first_end(row: &Row<'_>) -> rusqlite::Result<Option<Entry>> {
 
 /// A reply in five columns from `at`: status, length, digest, headers, body.
 fn reply(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Reply>> {
-    let Some(status) = row.get::<_, Option<u16>>(at)? else { return Ok(None) };
+    let Some(status) = row.get::<_, Option<u16>>(at)? else {
+        return Ok(None);
+    };
     let body = match (row.get::<_, Option<i64>>(at + 1)?, row.get(at + 2)?) {
-        (Some(length), Some(sha256)) => {
-            Kept::Digest { bytes: u64::try_from(length).unwrap_or(0), sha256 }
-        }
+        (Some(length), Some(sha256)) => Kept::Digest {
+            bytes: u64::try_from(length).unwrap_or(0),
+            sha256,
+        },
         _ => Kept::Whole(bytes(row, at + 4)?.unwrap_or_default()),
     };
     Ok(Some(Reply {
@@ -141,7 +163,10 @@ fn headers(row: &Row<'_>, column: usize) -> rusqlite::Result<HeaderMap> {
 }
 
 fn bytes(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Bytes>> {
-    Ok(row.get_ref(column)?.as_blob_or_null()?.map(Bytes::copy_from_slice))
+    Ok(row
+        .get_ref(column)?
+        .as_blob_or_null()?
+        .map(Bytes::copy_from_slice))
 }
 
 fn millis(ms: i64) -> Duration {
@@ -155,9 +180,19 @@ fn complete(conn: &Connection, mut call: CallView, rest: Rest) -> rusqlite::Resu
         call.history.push(end);
     }
     if let Some(at) = call.first_sent
-        && !call.history.iter().any(|entry| matches!(entry, Entry::Sent { n: 1, .. }))
+        && !call
+            .history
+            .iter()
+            .any(|entry| matches!(entry, Entry::Sent { n: 1, .. }))
     {
-        call.history.insert(0, Entry::Sent { at, n: 1, cause: None });
+        call.history.insert(
+            0,
+            Entry::Sent {
+                at,
+                n: 1,
+                cause: None,
+            },
+        );
     }
     if rest.parked {
         call.dead_letter = dead_letter(conn, call.row, call.life)?;
@@ -169,7 +204,9 @@ fn complete(conn: &Connection, mut call: CallView, rest: Rest) -> rusqlite::Resu
 fn history(conn: &Connection, row: RowId, life: u32) -> rusqlite::Result<Vec<Entry>> {
     let sql = "SELECT at, kind, n, word, doubt, status, ms, late, detail FROM history \
                WHERE call = ?1 AND life = ?2 ORDER BY seq";
-    conn.prepare_cached(sql)?.query_map(params![row.0, life], entry)?.collect()
+    conn.prepare_cached(sql)?
+        .query_map(params![row.0, life], entry)?
+        .collect()
 }
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
@@ -177,9 +214,11 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
     let detail = words::optional_text(row, 8)?;
     let kind = row.get_ref(1)?.as_str()?;
     Ok(match kind {
-        "sent" => {
-            Entry::Sent { at, n: row.get(2)?, cause: words::optional_word(row, 3, words::cause)? }
-        }
+        "sent" => Entry::Sent {
+            at,
+            n: row.get(2)?,
+            cause: words::optional_word(row, 3, words::cause)?,
+        },
         "ended" => Entry::Ended {
             at,
             n: row.get(2)?,
@@ -198,15 +237,23 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
             took: millis(row.get(6)?),
             detail,
         },
-        "waited" => {
-            Entry::Waited { at, why: row.get::<_, String>(3)?.into(), wait: millis(row.get(6)?) }
-        }
+        "waited" => Entry::Waited {
+            at,
+            why: row.get::<_, String>(3)?.into(),
+            wait: millis(row.get(6)?),
+        },
         "reconnected" => Entry::Reconnected { at, n: row.get(2)? },
-        "claimed" => Entry::Claimed { at, owner: words::text(row, 3)?, fence: row.get(2)? },
+        "claimed" => Entry::Claimed {
+            at,
+            owner: words::text(row, 3)?,
+            fence: row.get(2)?,
+        },
         "parked" => Entry::Parked {
             at,
             state: words::word(row, 3, DeadState::from_word)?,
-            reason: detail.map_or_else(String::new, |text| text.to_string()).into(),
+            reason: detail
+                .map_or_else(String::new, |text| text.to_string())
+                .into(),
             round: row.get(2)?,
         },
         stranger => return Err(words::damaged(1, stranger)),
@@ -234,7 +281,9 @@ pub(super) const DEAD: &str = "SELECT call, life, call_id, route, client, busine
 
 fn dead_letter(conn: &Connection, row: RowId, life: u32) -> rusqlite::Result<Option<DeadLetter>> {
     let sql = format!("{DEAD} WHERE call = ?1 AND life = ?2");
-    conn.prepare_cached(&sql)?.query_row(params![row.0, life], dead_row).optional()
+    conn.prepare_cached(&sql)?
+        .query_row(params![row.0, life], dead_row)
+        .optional()
 }
 
 pub(super) fn dead_row(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {

@@ -15,12 +15,16 @@ pub(super) struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     pub(super) fn of(reply: Option<&'a Reply>) -> Self {
-        let Some(reply) = reply else { return Self::default() };
+        let Some(reply) = reply else {
+            return Self::default();
+        };
         let (bytes, sha256, body) = match &reply.body {
             Kept::Whole(body) => (None, None, Some(&**body)),
-            Kept::Digest { bytes, sha256 } => {
-                (Some(i64::try_from(*bytes).unwrap_or(i64::MAX)), Some(&sha256[..]), None)
-            }
+            Kept::Digest { bytes, sha256 } => (
+                Some(i64::try_from(*bytes).unwrap_or(i64::MAX)),
+                Some(&sha256[..]),
+                None,
+            ),
         };
         Self {
             status: Some(reply.status.as_u16()),

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::Connection;
 
 use super::queue::{Place, Queue};
 use super::writer::{Work, unattended};
+use crate::call::time::Mono;
+use crate::clock::Clock;
 use crate::ledger::pending::{Pending, Reply};
 use crate::ledger::{Health, LedgerError};
 
@@ -45,10 +47,14 @@ pub(super) struct Shared {
     pub(super) writes: Queue<Box<dyn Work>>,
     pub(super) reads: Queue<Read>,
     observer: Arc<dyn Observer>,
+    /// Only ever compared with itself, so it need not be the process's own.
+    clock: Clock,
     commits: AtomicU64,
     failing: AtomicBool,
     failure: Mutex<Option<Arc<str>>>,
     probing: AtomicBool,
+    /// Held during a pass of the checkpointer.
+    pub(super) checkpointing: Mutex<()>,
     checkpoint_wanted: AtomicBool,
     checkpointer: Mutex<Option<Thread>>,
     checkpointer_asleep: AtomicBool,
@@ -67,10 +73,12 @@ impl Shared {
             writes: Queue::new(writes),
             reads: Queue::new(reads),
             observer,
+            clock: Clock::start(),
             commits: AtomicU64::new(0),
             failing: AtomicBool::new(false),
             failure: Mutex::new(None),
             probing: AtomicBool::new(false),
+            checkpointing: Mutex::new(()),
             checkpoint_wanted: AtomicBool::new(false),
             checkpointer: Mutex::new(None),
             checkpointer_asleep: AtomicBool::new(false),
@@ -91,17 +99,17 @@ impl Shared {
         self.observer.history_lost(entries);
     }
 
-    pub(super) fn now(&self) -> Instant {
-        Instant::now()
+    pub(super) fn now(&self) -> Mono {
+        self.clock.mono()
     }
 
     /// A group is durable.
-    pub(super) fn committed(&self, records: usize, started: Instant) {
+    pub(super) fn committed(&self, records: usize, started: Mono) {
         self.commits.fetch_add(1, Ordering::Relaxed);
         if self.failing.swap(false, Ordering::Relaxed) {
             *self.failure.lock() = None;
         }
-        self.observer.committed(records, started.elapsed());
+        self.observer.committed(records, self.now().since(started));
         if self.checkpointer_asleep.swap(false, Ordering::AcqRel)
             && let Some(thread) = &*self.checkpointer.lock()
         {
@@ -124,8 +132,9 @@ impl Shared {
     /// else would notice that the disk has space again.
     pub(super) fn health(self: &Arc<Self>) -> Health {
         let failing = if self.failing.load(Ordering::Relaxed) {
+            let failure = self.failure.lock().clone();
             self.probe();
-            self.failure.lock().clone()
+            failure
         } else {
             None
         };
@@ -134,7 +143,11 @@ impl Shared {
         } else {
             failing
         };
-        Health { failing, waiting: self.writes.waiting(), capacity: self.writes.limit() }
+        Health {
+            failing,
+            waiting: self.writes.waiting(),
+            capacity: self.writes.limit(),
+        }
     }
 
     fn probe(self: &Arc<Self>) {

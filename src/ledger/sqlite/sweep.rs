@@ -33,7 +33,9 @@ pub(super) fn claim_due(
             rows.push(row?);
         }
     }
-    rows.into_iter().map(|(row, life)| claim(db, row, life, owner, now, lease_until)).collect()
+    rows.into_iter()
+        .map(|(row, life)| claim(db, row, life, owner, now, lease_until))
+        .collect()
 }
 
 fn claim(
@@ -50,18 +52,29 @@ fn claim(
             "UPDATE calls SET fence = fence + 1, owner = ?2, lease_until = ?3 WHERE id = ?1 \
              RETURNING fence",
         )?
-        .query_row(params![row.0, owner.as_str(), lease_until.0], |found| found.get(0))?;
+        .query_row(params![row.0, owner.as_str(), lease_until.0], |found| {
+            found.get(0)
+        })?;
     db.conn
         .prepare_cached(
             "UPDATE dead_letter SET state = 'RUNNING', owner = ?3, fence = ?4, lease_until = ?5 \
              WHERE call = ?1 AND life = ?2",
         )?
         .execute(params![row.0, life, owner.as_str(), fence, lease_until.0])?;
-    let entry = Entry::Claimed { at: now, owner: owner.as_str().into(), fence };
+    let entry = Entry::Claimed {
+        at: now,
+        owner: owner.as_str().into(),
+        fence,
+    };
     history::write(db, row, life, &entry)?;
     let call = read::call(&db.conn, row)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
     let (request, policy) = read::request(&db.conn, row)?;
-    Ok(Due { claim: Claim { row, life, fence }, call, request, policy })
+    Ok(Due {
+        claim: Claim { row, life, fence },
+        call,
+        request,
+        policy,
+    })
 }
 
 /// An in-line call whose owner is dead.
@@ -93,7 +106,11 @@ pub(super) fn recover(
             recovered.never_sent += 1;
             Place::NeverSent
         };
-        let reason = if place == Place::NeverSent { "never-sent" } else { "crash" };
+        let reason = if place == Place::NeverSent {
+            "never-sent"
+        } else {
+            "crash"
+        };
         let how = Park {
             reason: reason.into(),
             place,
@@ -105,7 +122,10 @@ pub(super) fn recover(
     }
     let sql = "UPDATE dead_letter SET state = 'QUEUED', owner = NULL, lease_until = NULL \
                WHERE state = 'RUNNING' AND owner <> ?1 AND lease_until <= ?2";
-    let requeued = db.conn.prepare_cached(sql)?.execute(params![owner.as_str(), lease_limit])?;
+    let requeued = db
+        .conn
+        .prepare_cached(sql)?
+        .execute(params![owner.as_str(), lease_limit])?;
     recovered.requeued = requeued as u64;
     Ok(recovered)
 }
@@ -136,11 +156,15 @@ pub(super) fn purge(db: &Db, now: Wall, batch: usize) -> rusqlite::Result<Purged
     let found: Vec<(i64, i64)> = db
         .conn
         .prepare_cached(sql)?
-        .query_map(params![now.0, history::millis(db.retention), now.0, limit], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })?
+        .query_map(
+            params![now.0, history::millis(db.retention), now.0, limit],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?
         .collect::<rusqlite::Result<_>>()?;
-    let mut purged = Purged { calls: 0, more: found.len() >= batch };
+    let mut purged = Purged {
+        calls: 0,
+        more: found.len() >= batch,
+    };
     for (row, ripe) in found {
         if ripe > now.0 {
             db.conn
@@ -175,6 +199,8 @@ pub(super) fn remember_proof(
 ) -> rusqlite::Result<()> {
     let sql = "INSERT INTO proofs (endpoint, state, at) VALUES (?1, ?2, ?3) \
                ON CONFLICT (endpoint) DO UPDATE SET state = ?2, at = ?3";
-    db.conn.prepare_cached(sql)?.execute(params![endpoint, words::proof_word(proof), now.0])?;
+    db.conn
+        .prepare_cached(sql)?
+        .execute(params![endpoint, words::proof_word(proof), now.0])?;
     Ok(())
 }

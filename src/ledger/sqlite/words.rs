@@ -23,7 +23,10 @@ struct Unknown {
 
 /// The error of a row that cannot be read.
 pub(super) fn damaged(column: usize, found: &str) -> rusqlite::Error {
-    let unknown = Unknown { column, found: found.to_owned() };
+    let unknown = Unknown {
+        column,
+        found: found.to_owned(),
+    };
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(unknown))
 }
 
@@ -92,7 +95,9 @@ pub(super) fn outcome(text: &str) -> Option<Outcome> {
         }
     };
     let (_, status) = text.split_once(' ')?;
-    Some(Outcome::Answered(reading(StatusCode::from_bytes(status.as_bytes()).ok()?)))
+    Some(Outcome::Answered(reading(
+        StatusCode::from_bytes(status.as_bytes()).ok()?,
+    )))
 }
 
 /// What settled a call, as `answer 2` or `receipt`.
@@ -110,7 +115,11 @@ pub(super) fn settled_by(text: &str) -> Option<SettledBy> {
         "receipt" => Some(SettledBy::Receipt),
         "never-sent" => Some(SettledBy::NeverSent),
         "operator" => Some(SettledBy::Operator),
-        _ => text.strip_prefix("answer ")?.parse().ok().map(SettledBy::Answer),
+        _ => text
+            .strip_prefix("answer ")?
+            .parse()
+            .ok()
+            .map(SettledBy::Answer),
     }
 }
 
@@ -126,17 +135,25 @@ pub(super) fn answer(text: &str) -> Option<Answer> {
 }
 
 pub(super) fn doubt(text: &str) -> Option<Doubt> {
-    const ALL: [Doubt; 4] =
-        [Doubt::Unproven, Doubt::OtherAddress, Doubt::Forgotten, Doubt::OtherCredential];
+    const ALL: [Doubt; 4] = [
+        Doubt::Unproven,
+        Doubt::OtherAddress,
+        Doubt::Forgotten,
+        Doubt::OtherCredential,
+    ];
     ALL.into_iter().find(|doubt| doubt.as_str() == text)
 }
 
 pub(super) fn source(text: &str) -> Option<IdSource> {
-    [IdSource::Client, IdSource::Gateway].into_iter().find(|source| source.as_str() == text)
+    [IdSource::Client, IdSource::Gateway]
+        .into_iter()
+        .find(|source| source.as_str() == text)
 }
 
 pub(super) fn contradiction(text: &str) -> Option<Contradiction> {
-    Contradiction::ALL.into_iter().find(|kind| kind.as_str() == text)
+    Contradiction::ALL
+        .into_iter()
+        .find(|kind| kind.as_str() == text)
 }
 
 pub(super) const fn proof_word(proof: Proof) -> &'static str {
@@ -147,7 +164,9 @@ pub(super) const fn proof_word(proof: Proof) -> &'static str {
 }
 
 pub(super) fn proof(text: &str) -> Option<Proof> {
-    [Proof::Proven, Proof::Broken].into_iter().find(|proof| proof_word(*proof) == text)
+    [Proof::Proven, Proof::Broken]
+        .into_iter()
+        .find(|proof| proof_word(*proof) == text)
 }
 
 /// Any text, shared.
@@ -190,12 +209,19 @@ mod tests {
 
     #[test]
     fn every_other_word_comes_back_too() {
-        for by in
-            [SettledBy::Answer(3), SettledBy::Receipt, SettledBy::NeverSent, SettledBy::Operator]
-        {
+        for by in [
+            SettledBy::Answer(3),
+            SettledBy::Receipt,
+            SettledBy::NeverSent,
+            SettledBy::Operator,
+        ] {
             assert_eq!(settled_by(&settled_by_text(by)), Some(by));
         }
-        for one in State::ALL.map(Answer::State).into_iter().chain([Answer::NotFound]) {
+        for one in State::ALL
+            .map(Answer::State)
+            .into_iter()
+            .chain([Answer::NotFound])
+        {
             assert_eq!(answer(one.as_str()), Some(one));
         }
         assert_eq!(settled_by("answer x"), None);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rusqlite::ErrorCode;
 
+use super::checkpoint;
 use super::db::Db;
 use super::open::FileLock;
 use super::shared::Shared;
@@ -39,7 +40,14 @@ where
     F: FnMut(&mut Db) -> rusqlite::Result<T> + Send + 'static,
 {
     let (reply, pending) = Pending::later();
-    (Box::new(Task { verb, answer: None, reply: Some(reply) }), pending)
+    (
+        Box::new(Task {
+            verb,
+            answer: None,
+            reply: Some(reply),
+        }),
+        pending,
+    )
 }
 
 /// Work that nobody waits for.
@@ -47,7 +55,11 @@ pub(super) fn unattended<F>(verb: F) -> Box<dyn Work>
 where
     F: FnMut(&mut Db) -> rusqlite::Result<()> + Send + 'static,
 {
-    Box::new(Task { verb, answer: None, reply: None })
+    Box::new(Task {
+        verb,
+        answer: None,
+        reply: None,
+    })
 }
 
 impl<T, F> Work for Task<F, T>
@@ -83,13 +95,12 @@ pub(super) fn run(mut db: Db, shared: &Arc<Shared>, lock: FileLock) {
     let mut group = Vec::with_capacity(GROUP_MAX);
     while shared.writes.take(&mut group, GROUP_MAX) {
         write_group(&mut db, shared, &mut group);
-        if shared.take_checkpoint_request() {
-            // Short: the checkpointer has done most of it; only what came in meanwhile is left.
-            let _ = super::checkpoint::passive(&db.conn);
-        }
+        checkpoint::finish(&db.conn, shared);
     }
     // What the planner learnt and what the WAL holds; both can be done again at the next start.
-    let _ = db.conn.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE)");
+    let _ = db
+        .conn
+        .execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE)");
     drop(db);
     // Before the waiters of `close` are told, so that they find the file free.
     drop(lock);
@@ -138,7 +149,9 @@ fn write_group(db: &mut Db, shared: &Shared, group: &mut Vec<Box<dyn Work>>) {
 
 fn fail(shared: &Shared, group: &mut Vec<Box<dyn Work>>, error: &LedgerError) {
     shared.failed(error);
-    group.drain(..).for_each(|work| work.tell(Err(error.clone())));
+    group
+        .drain(..)
+        .for_each(|work| work.tell(Err(error.clone())));
 }
 
 /// Does a group in one transaction; after an error nothing of it is left.
@@ -155,7 +168,9 @@ fn attempt(db: &mut Db, group: &mut [Box<dyn Work>]) -> Result<(), Failure> {
 
 fn run_all(db: &mut Db, group: &mut [Box<dyn Work>]) -> Result<(), Failure> {
     // A panic in one verb is a fault of ours; it must cost that verb and not the ledger.
-    let ran = catch_unwind(AssertUnwindSafe(|| group.iter_mut().try_for_each(|work| work.run(db))));
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        group.iter_mut().try_for_each(|work| work.run(db))
+    }));
     match ran {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(Failure::Verb(write_error(error))),
@@ -170,7 +185,11 @@ fn execute(db: &Db, sql: &str) -> rusqlite::Result<()> {
 /// What SQLite said while something was being written.
 pub(super) fn write_error(error: rusqlite::Error) -> LedgerError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => LedgerError::Full { source: error.into() },
-        _ => LedgerError::Write { source: error.into() },
+        Some(ErrorCode::DiskFull) => LedgerError::Full {
+            source: error.into(),
+        },
+        _ => LedgerError::Write {
+            source: error.into(),
+        },
     }
 }

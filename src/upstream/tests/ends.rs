@@ -267,6 +267,13 @@ async fn nothing_was_sent_when_nobody_listens_or_connecting_takes_too_long() {
     }
 }
 
+/// `localhost` may have an address nobody listens on: the next one is tried.
+#[tokio::test]
+async fn a_host_name_is_looked_up_and_each_of_its_addresses_tried() {
+    let rig = Rig::with(|upstream| upstream.endpoint.host = Arc::from("localhost")).await;
+    assert_eq!(collected(rig.exchange(OK, TERMS).await).status, 200);
+}
+
 #[tokio::test]
 async fn no_limit_means_no_collecting() {
     let rig = Rig::new().await;

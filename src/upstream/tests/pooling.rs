@@ -115,7 +115,7 @@ async fn a_request_handed_back_by_a_reused_connection_goes_out_on_a_fresh_one() 
         while !conn.sender.is_closed() {
             tokio::task::yield_now().await;
         }
-        let mut exchange = Exchange::over_stale(conn, &rig.core, to, post(b"once"), TERMS);
+        let mut exchange = rig.send_over(conn, post(b"once"));
         let script = async {
             let mut sock = rig.peer.accept().await;
             let (_, body) = sock.request().await;
@@ -146,7 +146,7 @@ async fn a_request_handed_back_by_a_fresh_connection_was_not_sent() {
     while !conn.sender.is_closed() {
         tokio::task::yield_now().await;
     }
-    let mut exchange = Exchange::over_stale(conn, &rig.core, to, post(b"never"), TERMS);
+    let mut exchange = rig.send_over(conn, post(b"never"));
     assert_eq!(not_sent(&(&mut exchange).await), NotSent::HandedBack);
     assert!(!exchange.reconnected());
     assert!(exchange.trouble().is_some());

@@ -1,0 +1,151 @@
+//! Opening: what is refused, with which words, and that a refused file stays as it was.
+
+use super::*;
+use crate::ledger::contract::call;
+
+fn refused(folder: &tempfile::TempDir) -> LedgerError {
+    match open_in(folder, Sync::Full) {
+        Ok(_) => panic!("the file was to be refused"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn the_pragmas_are_what_was_asked_for() {
+    for (sync, level) in [(Sync::Full, 2), (Sync::Normal, 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = open_in(&folder, sync).unwrap();
+        assert_eq!(ledger.ask("PRAGMA synchronous"), level);
+        assert_eq!(ledger.ask("PRAGMA wal_autocheckpoint"), 0);
+        assert_eq!(ledger.ask("PRAGMA user_version"), open::SCHEMA);
+        let mode = ledger.write(Place::Reserved, |db| {
+            db.conn
+                .query_row("PRAGMA journal_mode", [], |row| row.get::<_, String>(0))
+        });
+        assert_eq!(mode.wait().unwrap(), "wal");
+    }
+}
+
+#[test]
+fn a_file_serves_one_process_and_says_which() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = open_in(&folder, Sync::Normal).unwrap();
+    let error = refused(&folder);
+    let LedgerError::Locked { holder, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(*holder, Some(std::process::id()));
+    let text = error.to_string();
+    assert!(
+        text.contains(&format!("in use by process {}", std::process::id())),
+        "{text}"
+    );
+    assert!(text.contains("ledger.url"), "{text}");
+    // The one that has it goes on, and gives it back with its end.
+    first.begin(call("c")).wait().unwrap();
+    first.close().wait().unwrap();
+    open_in(&folder, Sync::Normal).unwrap();
+}
+
+#[test]
+fn a_missing_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("not/there/callgate.db");
+    let error = open_with(Options::new(&path, NOW)).err().unwrap();
+    let LedgerError::NoFolder {
+        folder: missing, ..
+    } = &error
+    else {
+        panic!("{error:?}")
+    };
+    assert_eq!(Some(missing.as_path()), path.parent());
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_read_only() {
+    // Not even root creates files in sysfs, so this holds for whoever runs the tests.
+    let error = open_with(Options::new(Path::new("/sys/callgate.db"), NOW))
+        .err()
+        .unwrap();
+    assert!(matches!(error, LedgerError::ReadOnly { .. }), "{error:?}");
+    assert!(error.to_string().contains("nothing is sent"), "{error}");
+}
+
+#[test]
+fn a_file_without_the_right_to_write_is_read_only() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open_in(&folder, Sync::Normal).unwrap());
+    let path = file_in(&folder);
+    let mut rights = std::fs::metadata(&path).unwrap().permissions();
+    rights.set_readonly(true);
+    std::fs::set_permissions(&path, rights).unwrap();
+    let may_write = std::fs::OpenOptions::new().append(true).open(&path).is_ok();
+    match open_in(&folder, Sync::Normal) {
+        // Root may write whatever the rights say.
+        Ok(ledger) => assert!(may_write, "{:?}", ledger.health()),
+        Err(error) => assert!(matches!(error, LedgerError::ReadOnly { .. }), "{error:?}"),
+    }
+}
+
+#[test]
+fn a_file_that_is_no_ledger_is_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file_in(&folder);
+    let text = "tracking_no,date\n".repeat(500);
+    std::fs::write(&path, &text).unwrap();
+    let error = refused(&folder);
+    assert!(matches!(error, LedgerError::NotALedger { .. }), "{error:?}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+
+    std::fs::remove_file(&path).unwrap();
+    let foreign = Connection::open(&path).unwrap();
+    foreign
+        .execute_batch("CREATE TABLE customers (id)")
+        .unwrap();
+    drop(foreign);
+    let before = std::fs::read(&path).unwrap();
+    let error = refused(&folder);
+    assert!(matches!(error, LedgerError::NotALedger { .. }), "{error:?}");
+    assert!(error.to_string().contains("another program's"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open_in(&folder, Sync::Normal).unwrap());
+    let conn = Connection::open(file_in(&folder)).unwrap();
+    conn.pragma_update(None, "user_version", open::SCHEMA + 1)
+        .unwrap();
+    conn.pragma_update(None, "journal_mode", "delete").unwrap();
+    drop(conn);
+    let before = std::fs::read(file_in(&folder)).unwrap();
+    let error = refused(&folder);
+    let LedgerError::NewerSchema { found, known, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!((*found, *known), (open::SCHEMA + 1, open::SCHEMA));
+    assert_eq!(std::fs::read(file_in(&folder)).unwrap(), before);
+}
+
+#[test]
+fn a_folder_in_place_of_the_file_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(file_in(&folder)).unwrap();
+    let error = refused(&folder);
+    assert!(matches!(error, LedgerError::Open { .. }), "{error:?}");
+}
+
+#[test]
+fn a_damaged_row_is_an_error_and_not_a_guess() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = open_in(&folder, Sync::Normal).unwrap();
+    ledger.begin(call("c")).wait().unwrap();
+    let damage = |db: &mut Db| db.conn.execute("UPDATE calls SET state = 'DONE'", []);
+    assert_eq!(ledger.write(Place::Reserved, damage).wait().unwrap(), 1);
+    let viewed = ledger.view(None, contract::id("c")).wait();
+    assert!(
+        matches!(viewed, Err(LedgerError::Read { .. })),
+        "{viewed:?}"
+    );
+}
