@@ -48,7 +48,9 @@ pub(super) struct Running {
 
 /// Builds a gateway on the current runtime and begins to serve.
 pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, StartError> {
-    ground.readiness.raise(Trouble::Starting, "", "the ledger is being read");
+    ground
+        .readiness
+        .raise(Trouble::Starting, "", "the ledger is being read");
     raise_limit(config.limits.connections);
     let observer = LedgerObserver::new(&ground.metrics);
     let ledger = books::open(&config.ledger, ground.clock.wall(), &observer)?;
@@ -59,7 +61,8 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
     let owner = Owner::new(&ground.entropy.instance(&config.node));
     books::sweep(&*ledger, &owner, ground.clock.wall()).await?;
 
-    let cores = Cores::start(config.workers).map_err(StartError::system("threads"))?;
+    let cores =
+        Cores::start(config.workers, &ground.clock).map_err(StartError::system("threads"))?;
     let flow = flow(config, &ground, ledger, owner, cores.all().len() + 1).await?;
     let ledger_fails = Arc::new(AtomicBool::new(false));
     let upkeep = Upkeep {
@@ -78,8 +81,24 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
     let stop_worker = CancellationToken::new();
     let worker = Worker::new(Arc::clone(&flow), back, stop_worker.clone());
     let worker = tokio::spawn(worker.run());
-    greet(config, &ground, (ingress.address(), admin), (&rest, &stop_rest)).await;
-    Ok(Running { ground, flow, cores, ingress, admin, worker, stop_worker, stop_rest, rest })
+    greet(
+        config,
+        &ground,
+        (ingress.address(), admin),
+        (&rest, &stop_rest),
+    )
+    .await;
+    Ok(Running {
+        ground,
+        flow,
+        cores,
+        ingress,
+        admin,
+        worker,
+        stop_worker,
+        stop_rest,
+        rest,
+    })
 }
 
 /// Looks for the tools, then says that callers are served and where.
@@ -137,9 +156,17 @@ fn open_admin(
         readiness: Arc::clone(&ground.readiness),
         now: Arc::new(move || clock.wall()),
         config: config.effective(),
-        token: config.admin.token.as_ref().map(|token| TokenDigest::of(token.reveal())),
+        token: config
+            .admin
+            .token
+            .as_ref()
+            .map(|token| TokenDigest::of(token.reveal())),
     };
-    rest.spawn(admin::serve(listener, admin::router(Arc::new(admin)), stop.clone()));
+    rest.spawn(admin::serve(
+        listener,
+        admin::router(Arc::new(admin)),
+        stop.clone(),
+    ));
     Ok(address)
 }
 
@@ -150,14 +177,13 @@ fn open_ingress(
     cores: &Cores,
     (listener, ledger_fails): (Bound, Arc<AtomicBool>),
 ) -> Result<Ingress, StartError> {
-    let each = cores.all().iter().map(|core| {
-        let _inside = core.handle().enter();
-        Core::start(core.index(), ground.clock.clone())
-    });
-    let door = CallerDoor { cores: each.collect(), flow: Arc::clone(flow), ledger_fails };
+    let door = CallerDoor {
+        flow: Arc::clone(flow),
+        ledger_fails,
+    };
     let settings = Settings {
         limits: config.limits,
-        pseudonym: Box::from(flow.node.pseudonym()),
+        node: flow.node.clone(),
         clock: ground.clock.clone(),
         minter: Arc::new(Minter::new(&config.node, &ground.entropy)),
         metrics: Arc::clone(&ground.metrics),

@@ -13,10 +13,22 @@ use crate::app::probe::{self, Probed};
 use crate::app::{self, Ended, Gateway, Ground};
 use crate::config::{self, Config, LedgerUrl, Report, ToolOptions};
 use crate::telemetry::log::LEVEL_VARIABLE;
-use crate::upstream::receipt::RawAnswer;
+use crate::upstream::receipt::{RawAnswer, Why};
 
 /// Where `--tool` looks for receipts: the form callgate itself answers.
 const RECEIPTS: &str = "/receipts/{call_id}";
+
+/// What it means that a tool has receipts.
+const WITH: &str = "\
+So it has receipts. When a call times out or breaks, callgate asks there instead of guessing, and
+sends the call again only if the tool never heard of it. That is believed once the tool has
+recognised a call that it answered.";
+
+/// What it means that a tool has none.
+const WITHOUT: &str = "\
+Serving as for a tool without receipts: a call that times out or breaks is never sent again, since
+nobody can say what became of it. Its caller is told `unresolved`, and it waits for you in
+`callgate dead list`. docs/receipts.md shows what a tool has to answer.";
 
 /// `callgate serve`
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -98,7 +110,10 @@ fn for_tool(url: &str, args: &ServeArgs, ground: &Ground) -> Result<Config, Fail
         admin_listen: args.admin_listen,
         ledger: args.ledger.clone(),
     };
-    let with = ToolOptions { receipt: Some(RECEIPTS.to_owned()), ..without.clone() };
+    let with = ToolOptions {
+        receipt: Some(RECEIPTS.to_owned()),
+        ..without.clone()
+    };
     let config = config::for_tool(url, &with).map_err(wrong)?;
     let route = config.routes.first().expect("one tool makes one route");
     let probed = probe::receipts(route, ground).map_err(failed)?;
@@ -115,30 +130,26 @@ fn for_tool(url: &str, args: &ServeArgs, ground: &Ground) -> Result<Config, Fail
 fn meaning(address: &str, probed: &Probed) -> (bool, String) {
     let asked = format!("{address}/receipts/{}", probed.call_id);
     match probed.answer {
-        RawAnswer::NotFound | RawAnswer::State(_) => {
-            let said = if probed.answer == RawAnswer::NotFound {
-                "answers that it never heard of this call"
-            } else {
-                "answers with a receipt"
-            };
+        RawAnswer::NotFound => (
+            true,
+            format!("{asked}: the tool never heard of it.\n{WITH}"),
+        ),
+        RawAnswer::State(_) => (
+            true,
+            format!("{asked}: the tool answers a receipt.\n{WITH}"),
+        ),
+        RawAnswer::Unknown(why @ (Why::Unreachable | Why::Timeout | Why::Tls)) => {
+            let why = why.as_str();
             let text = format!(
-                "Asked {asked}: the tool {said}, so it has receipts.\n  When a call times out or \
-                 its connection breaks, callgate asks there instead of guessing, and sends the \
-                 call again\n  only if the tool never heard of it. That is believed once the tool \
-                 has recognised a call it answered."
-            );
-            (true, text)
-        }
-        RawAnswer::Unknown(why) => {
-            let text = format!(
-                "Asked {asked}: no receipt there ({}).\n  Serving without receipts: a call that \
-                 times out or breaks is never sent again, because nobody can say what became of \
-                 it;\n  its caller is told `unresolved`, and it waits for you in `callgate dead \
-                 list`. docs/receipts.md shows how a tool answers them.",
-                why.as_str()
+                "{asked}: the tool cannot be asked now ({why}).\n{WITHOUT}\n\
+                 Should it have receipts, start the tool first and then callgate again."
             );
             (false, text)
         }
+        RawAnswer::Unknown(why) => (
+            false,
+            format!("{asked}: no receipt there ({}).\n{WITHOUT}", why.as_str()),
+        ),
     }
 }
 
@@ -151,13 +162,20 @@ struct Told {
 impl Told {
     fn of(config: &Config) -> Self {
         let routes = config.routes.iter().map(|route| {
-            format!("{} -> {}", route.matcher.path.as_str(), route.upstream.address)
+            format!(
+                "{} -> {}",
+                route.matcher.path.as_str(),
+                route.upstream.address
+            )
         });
         let ledger = match &config.ledger.url {
             LedgerUrl::Sqlite(path) => path.display().to_string(),
             LedgerUrl::Memory => "memory: calls are forgotten when this process ends".to_owned(),
         };
-        Self { routes: routes.collect(), ledger }
+        Self {
+            routes: routes.collect(),
+            ledger,
+        }
     }
 
     fn serving(&self, gateway: &Gateway) {
@@ -168,9 +186,14 @@ impl Told {
         for route in &self.routes {
             eprintln!("             {route}");
         }
-        eprintln!("operators  http://{}  (/metrics, /readyz?verbose)", gateway.admin());
+        eprintln!(
+            "operators  http://{}  (/metrics, /readyz?verbose)",
+            gateway.admin()
+        );
         eprintln!("ledger     {}", self.ledger);
-        eprintln!("Stop with Ctrl-C: running calls are finished first; a second Ctrl-C ends at once.");
+        eprintln!(
+            "Stop with Ctrl-C: running calls are finished first; a second Ctrl-C ends at once."
+        );
     }
 }
 
