@@ -8,27 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::exit::{Exit, Failure};
-use super::{check, demo};
-use crate::app::probe::{self, Probed};
+use super::{check, demo, probe};
 use crate::app::{self, Ended, Gateway, Ground};
 use crate::config::{self, Config, LedgerUrl, Report, ToolOptions};
 use crate::telemetry::log::LEVEL_VARIABLE;
-use crate::upstream::receipt::{RawAnswer, Why};
 
 /// Where `--tool` looks for receipts: the form callgate itself answers.
 const RECEIPTS: &str = "/receipts/{call_id}";
-
-/// What it means that a tool has receipts.
-const WITH: &str = "\
-So it has receipts. When a call times out or breaks, callgate asks there instead of guessing, and
-sends the call again only if the tool never heard of it. That is believed once the tool has
-recognised a call that it answered.";
-
-/// What it means that a tool has none.
-const WITHOUT: &str = "\
-Serving as for a tool without receipts: a call that times out or breaks is never sent again, since
-nobody can say what became of it. Its caller is told `unresolved`, and it waits for you in
-`callgate dead list`. docs/receipts.md shows what a tool has to answer.";
 
 /// `callgate serve`
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -116,41 +102,13 @@ fn for_tool(url: &str, args: &ServeArgs, ground: &Ground) -> Result<Config, Fail
     };
     let config = config::for_tool(url, &with).map_err(wrong)?;
     let route = config.routes.first().expect("one tool makes one route");
-    let probed = probe::receipts(route, ground).map_err(failed)?;
+    let probed = app::probe::receipts(route, ground).map_err(failed)?;
     let probed = probed.expect("the route was made with receipts");
-    let (has_receipts, said) = meaning(&route.upstream.address, &probed);
-    eprintln!("{said}");
-    if has_receipts {
+    eprint!("{}", probe::of_tool(&route.upstream.address, &probed));
+    if probe::is_receipt(probed.answer) {
         return Ok(config);
     }
     config::for_tool(url, &without).map_err(wrong)
-}
-
-/// Whether the tool has receipts, and what was found in sentences for a person.
-fn meaning(address: &str, probed: &Probed) -> (bool, String) {
-    let asked = format!("{address}/receipts/{}", probed.call_id);
-    match probed.answer {
-        RawAnswer::NotFound => (
-            true,
-            format!("{asked}: the tool never heard of it.\n{WITH}"),
-        ),
-        RawAnswer::State(_) => (
-            true,
-            format!("{asked}: the tool answers a receipt.\n{WITH}"),
-        ),
-        RawAnswer::Unknown(why @ (Why::Unreachable | Why::Timeout | Why::Tls)) => {
-            let why = why.as_str();
-            let text = format!(
-                "{asked}: the tool cannot be asked now ({why}).\n{WITHOUT}\n\
-                 Should it have receipts, start the tool first and then callgate again."
-            );
-            (false, text)
-        }
-        RawAnswer::Unknown(why) => (
-            false,
-            format!("{asked}: no receipt there ({}).\n{WITHOUT}", why.as_str()),
-        ),
-    }
 }
 
 /// What a person at the terminal is told once callers are served.
@@ -202,7 +160,8 @@ fn wrong(report: Report) -> Failure {
     Failure::Usage(report.to_string())
 }
 
-fn failed(error: app::StartError) -> Failure {
+/// Why something of the gateway could not be started.
+pub(super) fn failed(error: app::StartError) -> Failure {
     let configuration = error.is_configuration();
     let error = anyhow::Error::new(error);
     if configuration {
