@@ -62,7 +62,9 @@ fn valid(args: &CheckArgs, path: &Path, config: &Config) -> Told {
         } else {
             summary(path, config)
         },
-        err: warnings.map(|notice| format!("warning: {notice}\n")).collect(),
+        err: warnings
+            .map(|notice| format!("warning: {notice}\n"))
+            .collect(),
         exit: Exit::Ok,
     };
     if !args.probe {

@@ -96,9 +96,19 @@ mod tests {
     fn each_finding_says_what_was_asked_and_what_it_means() {
         let table = [
             (RawAnswer::NotFound, "never heard of it", WITH, true),
-            (RawAnswer::State(State::Success), "with a receipt", WITH, true),
+            (
+                RawAnswer::State(State::Success),
+                "with a receipt",
+                WITH,
+                true,
+            ),
             (RawAnswer::Unknown(Why::Html), "(html)", WITHOUT, false),
-            (RawAnswer::Unknown(Why::Unreachable), "(unreachable)", WITHOUT, false),
+            (
+                RawAnswer::Unknown(Why::Unreachable),
+                "(unreachable)",
+                WITHOUT,
+                false,
+            ),
         ];
         for (answer, said, meaning, receipts) in table {
             let text = found(answer);
