@@ -258,12 +258,20 @@ impl<'a, D: Door> Visit<'a, D> {
         self.origin.request(guest, body)
     }
 
+    /// How long the body may be; only one that is collected has a limit.
+    fn limit(&self, route: &D::Route) -> Option<usize> {
+        let config = route.config();
+        let collects =
+            config.effects.is_once(&self.origin.head.method) || config.call_id.body.is_some();
+        collects.then_some(config.body.max_request)
+    }
+
     fn reading(&self, route: &D::Route) -> Reading {
         let floor = &self.origin.room.floor;
         Reading {
             wheel: floor.core.wheel().clone(),
             patience: floor.settings.limits.body_timeout,
-            limit: route.config().body.max_request,
+            limit: self.limit(route).unwrap_or(usize::MAX),
             wire: Arc::clone(self.origin.wire),
         }
     }

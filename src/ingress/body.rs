@@ -84,7 +84,7 @@ pub(super) struct Reading {
     pub(super) wheel: Wheel,
     /// `limits.body_timeout`.
     pub(super) patience: Duration,
-    /// `body.max_request`.
+    /// The longest body taken: `body.max_request` for one that is collected.
     pub(super) limit: usize,
     /// Where it comes from.
     pub(super) wire: Arc<Wire>,

@@ -99,7 +99,11 @@ impl<D: Door> Visit<'_, D> {
             problem.retry_after = Some(SOON);
             return Err(Box::new(Told::refused(id.cloned(), problem)));
         }
-        if self.body.size_hint().lower() > route.config().body.max_request as u64 {
+        let announced = self.body.size_hint().lower();
+        if self
+            .limit(route)
+            .is_some_and(|limit| announced > limit as u64)
+        {
             return Err(body_refused(id, Fault::TooLarge));
         }
         Ok(())
