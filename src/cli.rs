@@ -13,6 +13,7 @@ pub mod gateway;
 pub mod health;
 pub mod init;
 pub mod output;
+mod probe;
 pub mod receipt;
 pub mod serve;
 

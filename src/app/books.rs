@@ -70,13 +70,8 @@ pub(super) fn open(
             let observer: Arc<dyn Observer> = Arc::clone(observer) as _;
             Ok(Arc::new(SqliteLedger::open(&options, observer)?))
         }
-        LedgerUrl::Memory => {
-            tracing::warn!(
-                "the ledger is `memory:`: every call is forgotten when this process ends, and a \
-                 repeat is then sent again; set ledger.url to sqlite:FILE to keep them"
-            );
-            Ok(Arc::new(MemoryLedger::new(now, config.retention)))
-        }
+        // What that means is one of the configuration's own warnings.
+        LedgerUrl::Memory => Ok(Arc::new(MemoryLedger::new(now, config.retention))),
     }
 }
 

@@ -193,8 +193,8 @@ fn open_ingress(
         .map_err(StartError::system("the acceptor's thread"))
 }
 
-/// Sockets a connection may need besides its own: one to the tool, one to its receipts.
-const SOCKETS_PER_CONNECTION: u64 = 3;
+/// Sockets of one caller's connection with a call on it: its own, and the one to the tool.
+const SOCKETS_PER_CONNECTION: u64 = 2;
 
 /// Raises the limit on open files as far as this user may: every connection is one.
 fn raise_limit(connections: usize) {

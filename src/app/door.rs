@@ -18,7 +18,7 @@ use crate::call::policy::OnClientGone;
 use crate::config;
 use crate::flow::told::{Problem, Told};
 use crate::flow::{self, Flow, PassBody, Route};
-use crate::ingress::{self, Door, Faced, Found, Knock, Line, Payload, Request};
+use crate::ingress::{Core, Door, Faced, Found, Knock, Line, Payload, Request};
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Upload;
 
@@ -66,13 +66,15 @@ impl Door for CallerDoor {
         Ok(())
     }
 
-    async fn call(&self, core: &ingress::Core, request: Request<Route, Bytes>) -> Told {
+    async fn call(&self, core: &Core, request: Request<Route, Bytes>) -> Told {
         let (request, leaving) = asked(request, |body| body);
-        let call = self.flow.call(core.tools(), request);
-        beside(call, leaving).await
+        let Some(leaving) = leaving else {
+            return self.flow.call(core.tools(), request).await;
+        };
+        Box::pin(beside(self.flow.call(core.tools(), request), leaving)).await
     }
 
-    async fn pass(&self, core: &ingress::Core, request: Request<Route, Payload>) -> Told {
+    async fn pass(&self, core: &Core, request: Request<Route, Payload>) -> Told {
         // Dropped with its caller by the door itself.
         let (request, _leaving) = asked(request, |body| match body {
             Payload::Whole(whole) => PassBody::Whole(whole),
@@ -156,10 +158,8 @@ fn asked<B, C>(
 }
 
 /// Runs the call to its end; on the way, a FIN of its caller counts as gone.
-async fn beside(call: impl Future<Output = Told>, leaving: Option<Leaving>) -> Told {
-    let Some(Leaving { line, gone }) = leaving else {
-        return call.await;
-    };
+async fn beside(call: impl Future<Output = Told>, leaving: Leaving) -> Told {
+    let Leaving { line, gone } = leaving;
     let mut call = std::pin::pin!(call);
     tokio::select! {
         told = &mut call => return told,

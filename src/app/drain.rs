@@ -45,6 +45,8 @@ impl Running {
             calls_left,
             connections_cut,
         } = self.empty(drain.grace, closing).await;
+        // No caller waits any more: whatever heeds it may stop now.
+        self.flow.draining.cancel();
         self.flow.tasks.close();
         let quiet = async { tokio::join!(self.flow.tasks.wait(), self.worker) };
         // What does not end in time is cut off: its leases lapse, its row says how far it came.

@@ -187,32 +187,4 @@ impl Mood {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failing_ledger_is_asked_at_growing_distances_and_a_good_one_at_once_again() {
-        let error = LedgerError::Closed;
-        let mut mood = Mood::Idle;
-        let mut waits = Vec::new();
-        for _ in 0..7 {
-            mood = mood.failed(&error);
-            waits.push(mood.pause(Mono(0)).as_secs());
-        }
-        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
-        assert_eq!(mood.claimed(0, Mono(0)).pause(Mono(0)), POLL_IDLE);
-    }
-
-    #[test]
-    fn it_looks_often_while_something_is_due_and_seldom_when_nothing_was_for_a_while() {
-        let now = Mono(0);
-        let mood = Mood::Idle.claimed(3, now);
-        assert_eq!(mood.pause(now), POLL_BUSY);
-        let soon = now.after(BUSY_FOR / 2);
-        let mood = mood.claimed(0, soon);
-        assert_eq!(mood.pause(soon), POLL_BUSY);
-        let later = now.after(BUSY_FOR);
-        let mood = mood.claimed(0, later);
-        assert_eq!(mood.pause(later), POLL_IDLE);
-    }
-}
+mod tests;
