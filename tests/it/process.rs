@@ -179,6 +179,7 @@ fn an_idle_gateway_is_small_and_a_thousand_idle_connections_cost_little() {
     // Twenty more for the test's own descriptors.
     drop(rlimit::increase_nofile_limit(4096));
     let world = World::with(Script::new(), |config| config.set("workers", 0));
+    let world = world.without_history();
     world.call(&Call::with_id("warm"));
     let idle = world.gateway.memory("VmRSS:");
     assert!(idle < SLACK * 30 * MIB, "{idle} bytes when idle");
