@@ -135,6 +135,7 @@ impl Drive {
         });
         self.line_receipt(answer);
         self.receipt = Carried {
+            said: Some(answer),
             result: asked.result,
             document: asked.document,
         };

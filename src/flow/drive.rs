@@ -62,6 +62,8 @@ struct Attempt {
 /// What the last receipt carried besides its state.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
+    /// Its word, as far as it is believed.
+    pub(super) said: Option<Word>,
     /// The call's result, if the receipt had one.
     pub(super) result: Option<Answer>,
     /// The receipt as it came.

@@ -220,16 +220,21 @@ impl Drive {
         unresolved.told(&self.call)
     }
 
+    /// What went wrong last, for people: the last attempt of this run, and the last receipt.
     fn last_error(&self, parking: Parking) -> Arc<str> {
-        let Some(line) = self.lines.last() else {
-            return Arc::from(parking.reason.as_str());
-        };
-        let what = match line.outcome {
+        let attempt = self.lines.last().map(|line| match line.outcome {
             Outcome::Answered(reading) => format!("HTTP {}", reading.status().as_u16()),
             Outcome::NotSent(_) | Outcome::Unclear(_) => line.outcome.as_str().to_owned(),
-        };
-        let receipt = line.receipt.map_or("not asked", |answer| answer.as_str());
-        Arc::from(format!("{what}; receipt {receipt}"))
+        });
+        let receipt = self
+            .receipt
+            .said
+            .map(|said| format!("receipt {}", said.as_str()));
+        match (attempt, receipt) {
+            (Some(attempt), Some(receipt)) => Arc::from(format!("{attempt}; {receipt}")),
+            (Some(what), None) | (None, Some(what)) => Arc::from(what),
+            (None, None) => Arc::from(parking.reason.as_str()),
+        }
     }
 
     /// Drives a round to its end and says what it brought.
