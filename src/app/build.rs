@@ -59,7 +59,7 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
     let owner = Owner::new(&ground.entropy.instance(&config.node));
     books::sweep(&*ledger, &owner, ground.clock.wall()).await?;
 
-    let cores = Cores::start(config.workers).map_err(StartError::system("threads"))?;
+    let cores = Cores::start(config.workers, &ground.clock).map_err(StartError::system("threads"))?;
     let flow = flow(config, &ground, ledger, owner, cores.all().len() + 1).await?;
     let ledger_fails = Arc::new(AtomicBool::new(false));
     let upkeep = Upkeep {
@@ -150,14 +150,10 @@ fn open_ingress(
     cores: &Cores,
     (listener, ledger_fails): (Bound, Arc<AtomicBool>),
 ) -> Result<Ingress, StartError> {
-    let each = cores.all().iter().map(|core| {
-        let _inside = core.handle().enter();
-        Core::start(core.index(), ground.clock.clone())
-    });
-    let door = CallerDoor { cores: each.collect(), flow: Arc::clone(flow), ledger_fails };
+    let door = CallerDoor { flow: Arc::clone(flow), ledger_fails };
     let settings = Settings {
         limits: config.limits,
-        pseudonym: Box::from(flow.node.pseudonym()),
+        node: flow.node.clone(),
         clock: ground.clock.clone(),
         minter: Arc::new(Minter::new(&config.node, &ground.entropy)),
         metrics: Arc::clone(&ground.metrics),

@@ -20,13 +20,11 @@ use crate::flow::told::{Problem, Told};
 use crate::flow::{self, Flow, PassBody, Route};
 use crate::ingress::{self, Door, Faced, Found, Knock, Line, Payload, Request};
 use crate::telemetry::metrics::RouteMetrics;
-use crate::upstream::{Core, Upload};
+use crate::upstream::Upload;
 
 /// What stands behind the callers' door of one process.
 pub(super) struct CallerDoor {
     pub(super) flow: Arc<Flow>,
-    /// The cores as `upstream` knows them, by their index.
-    pub(super) cores: Box<[Core]>,
     /// The ledger failed when it was last looked at.
     pub(super) ledger_fails: Arc<AtomicBool>,
 }
@@ -42,10 +40,6 @@ impl Faced for Route {
 }
 
 impl CallerDoor {
-    fn core(&self, core: &ingress::Core) -> &Core {
-        self.cores.get(core.index()).expect("every core was started for both sides")
-    }
-
     /// How many rounds a dead letter of this route gets; none when the route is gone.
     fn rounds(&self, route: &str) -> usize {
         let route = self.flow.routes.named(route);
@@ -74,7 +68,7 @@ impl Door for CallerDoor {
 
     async fn call(&self, core: &ingress::Core, request: Request<Route, Bytes>) -> Told {
         let (request, leaving) = asked(request, |body| body);
-        let call = self.flow.call(self.core(core), request);
+        let call = self.flow.call(core.tools(), request);
         beside(call, leaving).await
     }
 
@@ -84,7 +78,7 @@ impl Door for CallerDoor {
             Payload::Whole(whole) => PassBody::Whole(whole),
             Payload::Arriving(arriving) => PassBody::Arriving(Upload::new(arriving)),
         });
-        self.flow.pass(self.core(core), request).await
+        self.flow.pass(core.tools(), request).await
     }
 
     async fn receipt(&self, client: &ClientName, id: &CallId) -> Found {
