@@ -61,7 +61,8 @@ impl State {
 
     fn heard(&mut self, n: usize, id: &str, heard: Option<Heard>, what: &str) {
         self.say(|| format!("call  caller {n} of {id} heard {heard:?} ({what})"));
-        if self.plan.quiet && heard.is_none_or(|heard| heard == Heard::Unknown) {
+        let unknown = heard.is_none_or(|heard| heard == Heard::Unknown);
+        if self.plan.quiet && unknown && !what.starts_with("Refused") {
             self.breaks(
                 "where nothing fails everything is answered",
                 &format!("{id}: {what}"),

@@ -302,7 +302,7 @@ impl Rules {
              late: {}s }}\n  \
              retry: {{ max_retries: {}, base: 500ms, cap: 4s, resend_on: {} }}\n  \
              compensation: {{ rounds: [5s, 10s, 20s], resend: {}, lease: 3s, on_failed: {} }}\n  \
-             body: {{ max_kept_response: 64 }}\n  \
+             body: {{ max_kept_response: 64B }}\n  \
              response: {}\n  on_client_gone: {}\n  unresolved_answer: {}\n",
             self.late_max,
             if self.idle { 8 } else { 0 },
