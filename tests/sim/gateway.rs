@@ -80,14 +80,15 @@ pub(crate) fn live(world: &World, end: Option<EndPlan>) -> Ended {
             (state.life, Arc::clone(&state.crash))
         };
         drop(tokio::spawn(world::turn(world.clone(), clock.clone())));
-        tokio::select! {
+        let ended = tokio::select! {
             biased;
             () = crash.notified() => Ended::Killed,
             ended = serve(world, clock, life, base, end) => ended,
-        }
+        };
+        // What its tasks do while they are dropped must not change anything any more.
+        world.lock().dies();
+        ended
     });
-    // The gateway's last breath must not change anything any more.
-    world.lock().dies();
     drop(runtime);
     let mut state = world.lock();
     state.keep.clear();

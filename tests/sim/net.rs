@@ -217,6 +217,8 @@ impl State {
         if self.dice.percent(self.plan.net.doubles) {
             let wait = self.travel() + self.dice.within(1, 2_000);
             let copy = Sent {
+                // Nobody hears what is answered to it.
+                conn: usize::MAX,
                 copy: true,
                 survives: true,
                 ..sent.clone()
@@ -254,7 +256,9 @@ impl State {
 
     /// Whether what was sent still reaches the tool now.
     pub(crate) fn gets_through(&mut self, sent: &Sent) -> bool {
-        let of = &mut self.net.conns[sent.conn];
+        let Some(of) = self.net.conns.get_mut(sent.conn) else {
+            return true;
+        };
         if sent.stalled {
             of.stalled = None;
         }
@@ -267,7 +271,9 @@ impl State {
 
     /// The tool answers on a connection. What the network does to it is decided here.
     pub(crate) fn answers(&mut self, conn: usize, status: u16, extra: &str, body: &str) {
-        let of = &mut self.net.conns[conn];
+        let Some(of) = self.net.conns.get_mut(conn) else {
+            return;
+        };
         if of.left != Left::Open || !std::mem::take(&mut of.waiting) {
             return;
         }
@@ -306,7 +312,10 @@ impl State {
 
     /// The tool gives a connection up without an answer.
     pub(crate) fn hangs_up(&mut self, conn: usize, reset: bool) {
-        self.net.conns[conn].closing = true;
+        let Some(of) = self.net.conns.get_mut(conn) else {
+            return;
+        };
+        of.closing = true;
         let wait = self.travel();
         self.after(wait, Event::Ends(conn, reset));
     }

@@ -147,9 +147,7 @@ impl State {
 
     /// The gateway is gone, and its runtime with it; the next one begins `later` ms from now.
     pub(crate) fn gone(&mut self, later: u64) {
-        self.alive = false;
-        self.base = self.now() + later;
-        self.clock = None;
+        self.base += later;
         self.disk_after_crash();
         self.net_after_crash();
         for caller in &mut self.callers {
@@ -165,6 +163,9 @@ impl State {
     pub(crate) fn dies(&mut self) {
         if self.alive {
             self.alive = false;
+            // Time stands still until the next one begins.
+            self.base = self.now();
+            self.clock = None;
             self.say(|| "### the gateway is killed".to_owned());
             self.crash.notify_one();
         }
