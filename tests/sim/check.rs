@@ -10,6 +10,7 @@ use callgate::call::id::CallId;
 use callgate::ledger::{CallView, DeadState, Entry, Ledger, SettledBy, Verdict};
 
 use crate::net::{Request, Sent};
+use crate::plan::Receipts;
 use crate::world::State;
 
 /// What is known for certain, by call id, and the promises that were broken.
@@ -77,6 +78,11 @@ impl State {
 
     fn facts(&mut self, id: &str) -> &mut Facts {
         self.truth.calls.entry(id.to_owned()).or_default()
+    }
+
+    /// A call is handed to the ledger.
+    pub(crate) fn begun(&mut self, id: &str) {
+        self.facts(id);
     }
 
     /// A request has left the gateway: it must be on record. Says which use of the id it is.
@@ -218,8 +224,8 @@ impl State {
     /// NOT_FOUND, at a tool that keeps no refusals, or the receipts lie.
     fn may_fail_with_effect(&mut self, id: &str) -> bool {
         let keeps = self.plan.tool.honours && self.plan.tool.records_refusals;
-        let late = self.facts(id).late;
-        !self.plan.is_strict() && late && !keeps
+        let late = self.plan.net.slow && self.facts(id).late;
+        self.plan.tool.receipts == Receipts::Lying || (late && !keeps)
     }
 
     fn failures_are_true(&mut self, id: &str) {
@@ -242,6 +248,7 @@ impl State {
             self.effects_are_few(&id);
             self.failures_are_true(&id);
             match self.row(&id) {
+                None if self.facts(&id).left.is_empty() => {}
                 None => self.breaks("nothing is lost", &format!("{id} reached the tool")),
                 Some(row) => self.row_is_true(&id, &row),
             }

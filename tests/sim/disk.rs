@@ -150,6 +150,7 @@ impl Book {
 impl Ledger for Book {
     fn begin(&self, call: NewCall) -> Pending<Begun> {
         let id = call.call_id.clone();
+        self.world.lock().begun(id.as_str());
         self.write(self.tell(|| format!("begin {id}")), |ledger| {
             ledger.begin(call)
         })

@@ -57,10 +57,17 @@ enum Left {
     Killed,
 }
 
+/// Where an answer goes: a connection, and which of its requests is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Back {
+    conn: usize,
+    request: u64,
+}
+
 /// One send of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
-    pub(crate) conn: usize,
+    pub(crate) back: Back,
     pub(crate) id: String,
     pub(crate) attempt: u32,
     pub(crate) body: String,
@@ -78,7 +85,7 @@ pub(crate) struct Sent {
 /// One question about a call.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    pub(crate) conn: usize,
+    pub(crate) back: Back,
     pub(crate) id: String,
 }
 
@@ -143,6 +150,13 @@ impl State {
         (Some(Ok(self.net.conns.len() - 1)), takes)
     }
 
+    fn back(&self, conn: usize) -> Back {
+        Back {
+            conn,
+            request: self.net.conns[conn].served,
+        }
+    }
+
     /// How long something is under way: never longer than a prompt network takes, unless it is
     /// allowed to be.
     fn travel(&mut self) -> u64 {
@@ -200,7 +214,7 @@ impl State {
 
     fn request_leaves(&mut self, conn: usize, request: &Request) {
         let sent = Sent {
-            conn,
+            back: self.back(conn),
             id: request.id.clone(),
             attempt: request.attempt,
             body: request.body.clone(),
@@ -218,7 +232,10 @@ impl State {
             let wait = self.travel() + self.dice.within(1, 2_000);
             let copy = Sent {
                 // Nobody hears what is answered to it.
-                conn: usize::MAX,
+                back: Back {
+                    conn: usize::MAX,
+                    request: 0,
+                },
                 copy: true,
                 survives: true,
                 ..sent.clone()
@@ -250,13 +267,13 @@ impl State {
             return;
         }
         let wait = self.travel();
-        let id = request.id.clone();
-        self.after(wait, Event::Asks(Asked { conn, id }));
+        let (back, id) = (self.back(conn), request.id.clone());
+        self.after(wait, Event::Asks(Asked { back, id }));
     }
 
     /// Whether what was sent still reaches the tool now.
     pub(crate) fn gets_through(&mut self, sent: &Sent) -> bool {
-        let Some(of) = self.net.conns.get_mut(sent.conn) else {
+        let Some(of) = self.net.conns.get_mut(sent.back.conn) else {
             return true;
         };
         if sent.stalled {
@@ -270,11 +287,12 @@ impl State {
     }
 
     /// The tool answers on a connection. What the network does to it is decided here.
-    pub(crate) fn answers(&mut self, conn: usize, status: u16, extra: &str, body: &str) {
+    pub(crate) fn answers(&mut self, back: Back, status: u16, extra: &str, body: &str) {
+        let conn = back.conn;
         let Some(of) = self.net.conns.get_mut(conn) else {
             return;
         };
-        if of.left != Left::Open || !std::mem::take(&mut of.waiting) {
+        if of.left != Left::Open || of.served != back.request || !std::mem::take(&mut of.waiting) {
             return;
         }
         if self.dice.percent(self.plan.net.loses) {
@@ -311,8 +329,14 @@ impl State {
     }
 
     /// The tool gives a connection up without an answer.
-    pub(crate) fn hangs_up(&mut self, conn: usize, reset: bool) {
-        let Some(of) = self.net.conns.get_mut(conn) else {
+    pub(crate) fn hangs_up(&mut self, back: Back, reset: bool) {
+        let conn = back.conn;
+        let Some(of) = self
+            .net
+            .conns
+            .get_mut(conn)
+            .filter(|of| of.served == back.request)
+        else {
             return;
         };
         of.closing = true;
@@ -345,9 +369,13 @@ impl State {
     }
 
     pub(crate) fn idles(&mut self, conn: usize, served: u64) {
-        if self.net.conns[conn].served == served {
-            self.hangs_up(conn, false);
-        }
+        self.hangs_up(
+            Back {
+                conn,
+                request: served,
+            },
+            false,
+        );
     }
 
     /// What the network still does for a process that was killed: its kernel closes what was open,

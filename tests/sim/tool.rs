@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::net::{Asked, Sent};
+use crate::net::{Asked, Back, Sent};
 use crate::plan::{RUN_MS, Receipts};
 use crate::world::{Event, State};
 
@@ -23,7 +23,7 @@ struct Record {
     refused_at: Option<u64>,
     working: u32,
     /// Connections of duplicates that wait for the first one's answer.
-    joined: Vec<usize>,
+    joined: Vec<Back>,
 }
 
 /// Work under way.
@@ -55,7 +55,7 @@ impl State {
         }
         self.say(|| format!("tool  sees {} #{}", sent.id, sent.attempt));
         self.saw(&sent);
-        let (conn, plan) = (sent.conn, self.plan.tool.clone());
+        let (back, plan) = (sent.back, self.plan.tool.clone());
         if self.dice.percent(plan.limits) {
             self.say(|| format!("tool  429 {}", sent.id));
             let extra = if self.dice.percent(50) {
@@ -63,7 +63,7 @@ impl State {
             } else {
                 ""
             };
-            return self.answers(conn, 429, extra, "slow down");
+            return self.answers(back, 429, extra, "slow down");
         }
         if plan.honours && self.is_kept(&sent.id) {
             return self.knows(&sent);
@@ -77,14 +77,14 @@ impl State {
                 record.refused_at.get_or_insert(now);
             }
             let status = self.dice.pick(&[400, 404, 409, 422]);
-            return self.answers(conn, status, "", "no");
+            return self.answers(back, status, "", "no");
         }
         if self.dice.percent(plan.breaks_before) {
             self.say(|| format!("tool  breaks before it begins {}", sent.id));
             let status = self.dice.pick(&[500, 502, 503]);
             let extra = ["", "retry-after: 1\r\n", "retry-after: 30\r\n"];
             let extra = self.dice.pick(&extra);
-            return self.answers(conn, status, extra, "broken");
+            return self.answers(back, status, extra, "broken");
         }
         self.works(sent);
     }
@@ -103,7 +103,7 @@ impl State {
             self.dice.within(0, 50)
         };
         if plan.promises {
-            self.answers(sent.conn, 202, "", "later");
+            self.answers(sent.back, 202, "", "later");
         }
         self.after(takes, Event::Commits(Run { sent, fails }));
     }
@@ -115,10 +115,10 @@ impl State {
         let (done, refused) = (record.done_at.is_some(), record.refused_at.is_some());
         self.say(|| format!("tool  knows {}", sent.id));
         match (done, refused, conflict) {
-            (false, true, _) => self.answers(sent.conn, 422, "", "still no"),
-            (_, _, true) => self.answers(sent.conn, 409, "", "known"),
-            (true, _, false) => self.answers(sent.conn, 200, "", "done"),
-            (false, false, false) => self.record(&sent.id).joined.push(sent.conn),
+            (false, true, _) => self.answers(sent.back, 422, "", "still no"),
+            (_, _, true) => self.answers(sent.back, 409, "", "known"),
+            (true, _, false) => self.answers(sent.back, 200, "", "done"),
+            (false, false, false) => self.record(&sent.id).joined.push(sent.back),
         }
     }
 
@@ -127,51 +127,51 @@ impl State {
         let (now, plan) = (self.now(), self.plan.tool.clone());
         let record = self.record(&sent.id);
         record.working -= 1;
-        let conns: Vec<usize> = std::mem::take(&mut record.joined);
-        let conns = conns.into_iter().chain([sent.conn]);
+        let backs = std::mem::take(&mut record.joined);
+        let backs = backs.into_iter().chain([sent.back]);
         if fails {
             record.refused_at.get_or_insert(now);
             self.say(|| format!("tool  gives {} up", sent.id));
-            return conns.for_each(|conn| self.answers(conn, 422, "", "could not"));
+            return backs.for_each(|back| self.answers(back, 422, "", "could not"));
         }
         record.done_at.get_or_insert(now);
         self.say(|| format!("tool  has done {} #{}", sent.id, sent.attempt));
         self.effect(&sent);
-        for conn in conns {
+        for back in backs {
             if self.dice.percent(plan.breaks_after) {
-                self.answers(conn, 500, "", "broken after all");
+                self.answers(back, 500, "", "broken after all");
             } else if self.dice.percent(plan.mute) {
                 let reset = self.dice.percent(50);
                 if self.dice.percent(50) {
-                    self.hangs_up(conn, reset);
+                    self.hangs_up(back, reset);
                 }
             } else if self.dice.percent(15) {
-                self.answers(conn, 200, "", &"x".repeat(200));
+                self.answers(back, 200, "", &"x".repeat(200));
             } else {
                 let status = self.dice.pick(&[200, 201, 303]);
-                self.answers(conn, status, "", "done");
+                self.answers(back, status, "", "done");
             }
         }
     }
 
     pub(crate) fn question_arrives(&mut self, asked: &Asked) {
-        let conn = asked.conn;
+        let back = asked.back;
         if self.dice.percent(self.plan.tool.bad_receipt) {
             self.say(|| format!("tool  no usable receipt of {}", asked.id));
             return match self.dice.below(8) {
                 0 => {}
-                1 => self.answers(conn, 500, "", "broken"),
-                2 => self.answers(conn, 401, "", "who are you"),
-                3 => self.answers(conn, 404, "", "<!doctype html><html>not found</html>"),
+                1 => self.answers(back, 500, "", "broken"),
+                2 => self.answers(back, 401, "", "who are you"),
+                3 => self.answers(back, 404, "", "<!doctype html><html>not found</html>"),
                 4 => self.answers(
-                    conn,
+                    back,
                     200,
                     "",
                     "{\"state\":\"SUCCESS\",\"callId\":\"other\"}",
                 ),
-                5 => self.answers(conn, 200, "", "{\"state\":\"WHO_KNOWS\"}"),
-                6 => self.answers(conn, 200, "", "{\"state\":"),
-                _ => self.hangs_up(conn, true),
+                5 => self.answers(back, 200, "", "{\"state\":\"WHO_KNOWS\"}"),
+                6 => self.answers(back, 200, "", "{\"state\":"),
+                _ => self.hangs_up(back, true),
             };
         }
         let id = &asked.id;
@@ -179,7 +179,7 @@ impl State {
             Said::NotFound => {
                 self.say(|| format!("tool  never heard of {id}"));
                 self.denied(id);
-                self.answers(conn, 404, "", "{}");
+                self.answers(back, 404, "", "{}");
             }
             Said::Word(word) => {
                 self.say(|| format!("tool  says {word} of {id}"));
@@ -189,7 +189,7 @@ impl State {
                     _ => "",
                 };
                 let text = format!("{{\"state\":\"{word}\",\"callId\":\"{id}\"{result}}}");
-                self.answers(conn, 200, "", &text);
+                self.answers(back, 200, "", &text);
             }
         }
     }
