@@ -115,22 +115,38 @@ async fn until_told(
     serving: impl FnOnce(&Gateway),
 ) -> Result<Ended, StartError> {
     let mut signals = signals::Signals::listen().map_err(StartError::system("signal handlers"))?;
-    let starting = tokio::task::spawn_blocking(move || Gateway::start(config, ground));
-    let mut gateway = tokio::select! {
-        started = starting => started.map_err(|_| StartError::Died)??,
-        () = signals.told_to_stop() => return Ok(Ended::AtOnce),
+    let mut starting = tokio::task::spawn_blocking(move || Gateway::start(config, ground));
+    let started = tokio::select! {
+        biased;
+        started = &mut starting => Some(started),
+        () = signals.told_to_stop() => None,
     };
-    serving(&gateway);
-    tokio::select! {
-        () = signals.told_to_stop() => gateway.begin_to_stop(),
-        // It ends by itself only when its background thread dies.
-        _ = gateway.stopped() => return Err(StartError::Died),
-    }
+    let mut gateway = match started {
+        Some(started) => {
+            let mut gateway = started.map_err(|_| StartError::Died)??;
+            serving(&gateway);
+            tokio::select! {
+                () = signals.told_to_stop() => {}
+                // It ends by itself only when its background thread dies.
+                _ = gateway.stopped() => return Err(StartError::Died),
+            }
+            gateway
+        }
+        // Told while it starts, it ends as one that serves does: callers may be there already,
+        // since sockets open before their owner has the handle.
+        None => tokio::select! {
+            started = starting => started.map_err(|_| StartError::Died)??,
+            () = signals.told_to_stop() => return Ok(at_once()),
+        },
+    };
+    gateway.begin_to_stop();
     tokio::select! {
         stopped = gateway.stopped() => stopped.map(Ended::Drained).ok_or(StartError::Died),
-        () = signals.told_to_stop() => {
-            tracing::warn!("told to stop twice: ending at once; the ledger keeps what runs");
-            Ok(Ended::AtOnce)
-        }
+        () = signals.told_to_stop() => Ok(at_once()),
     }
+}
+
+fn at_once() -> Ended {
+    tracing::warn!("told to stop twice: ending at once; the ledger keeps what runs");
+    Ended::AtOnce
 }

@@ -13,6 +13,7 @@ pub mod gateway;
 pub mod health;
 pub mod init;
 pub mod output;
+mod probe;
 pub mod receipt;
 pub mod serve;
 
@@ -29,11 +30,7 @@ use serve::ServeArgs;
 
 /// A gateway for calls to tools: it never says success or failure when it does not know.
 #[derive(Debug, Parser)]
-#[command(
-    name = "callgate",
-    version,
-    max_term_width = 100
-)]
+#[command(name = "callgate", version, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 finished but \
                         something is unresolved, 4 not found."

@@ -133,10 +133,8 @@ pub struct Request<R, B> {
     pub gone: CancellationToken,
     /// The caller's connection.
     pub line: Line,
-    /// When its head was complete, on the monotonic clock.
+    /// When its head was complete.
     pub received: Mono,
-    /// The same moment on the wall clock.
-    pub received_at: Wall,
 }
 
 impl<R, B> Request<R, B> {
@@ -161,7 +159,6 @@ impl<R, B> Request<R, B> {
             gone: self.gone,
             line: self.line,
             received: self.received,
-            received_at: self.received_at,
         }
     }
 }

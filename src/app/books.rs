@@ -22,7 +22,10 @@ pub(super) struct LedgerObserver {
 
 impl LedgerObserver {
     pub(super) fn new(metrics: &Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { metrics: Arc::clone(metrics), lost: AtomicU64::new(0) })
+        Arc::new(Self {
+            metrics: Arc::clone(metrics),
+            lost: AtomicU64::new(0),
+        })
     }
 
     /// Entries of history lost since the last time this was asked.
@@ -67,13 +70,8 @@ pub(super) fn open(
             let observer: Arc<dyn Observer> = Arc::clone(observer) as _;
             Ok(Arc::new(SqliteLedger::open(&options, observer)?))
         }
-        LedgerUrl::Memory => {
-            tracing::warn!(
-                "the ledger is `memory:`: every call is forgotten when this process ends, and a \
-                 repeat is then sent again; set ledger.url to sqlite:FILE to keep them"
-            );
-            Ok(Arc::new(MemoryLedger::new(now, config.retention)))
-        }
+        // What that means is one of the configuration's own warnings.
+        LedgerUrl::Memory => Ok(Arc::new(MemoryLedger::new(now, config.retention))),
     }
 }
 
@@ -84,7 +82,9 @@ pub(super) async fn sweep(
     owner: &Owner,
     now: Wall,
 ) -> Result<(), LedgerError> {
-    let found = ledger.recover(owner.clone(), now, OwnerTest::AllOthers).await?;
+    let found = ledger
+        .recover(owner.clone(), now, OwnerTest::AllOthers)
+        .await?;
     let any = found.parked + found.never_sent + found.requeued > 0;
     if any {
         tracing::warn!(

@@ -48,7 +48,9 @@ pub(super) struct Running {
 
 /// Builds a gateway on the current runtime and begins to serve.
 pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, StartError> {
-    ground.readiness.raise(Trouble::Starting, "", "the ledger is being read");
+    ground
+        .readiness
+        .raise(Trouble::Starting, "", "the ledger is being read");
     raise_limit(config.limits.connections);
     let observer = LedgerObserver::new(&ground.metrics);
     let ledger = books::open(&config.ledger, ground.clock.wall(), &observer)?;
@@ -59,7 +61,8 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
     let owner = Owner::new(&ground.entropy.instance(&config.node));
     books::sweep(&*ledger, &owner, ground.clock.wall()).await?;
 
-    let cores = Cores::start(config.workers, &ground.clock).map_err(StartError::system("threads"))?;
+    let cores =
+        Cores::start(config.workers, &ground.clock).map_err(StartError::system("threads"))?;
     let flow = flow(config, &ground, ledger, owner, cores.all().len() + 1).await?;
     let ledger_fails = Arc::new(AtomicBool::new(false));
     let upkeep = Upkeep {
@@ -78,8 +81,24 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
     let stop_worker = CancellationToken::new();
     let worker = Worker::new(Arc::clone(&flow), back, stop_worker.clone());
     let worker = tokio::spawn(worker.run());
-    greet(config, &ground, (ingress.address(), admin), (&rest, &stop_rest)).await;
-    Ok(Running { ground, flow, cores, ingress, admin, worker, stop_worker, stop_rest, rest })
+    greet(
+        config,
+        &ground,
+        (ingress.address(), admin),
+        (&rest, &stop_rest),
+    )
+    .await;
+    Ok(Running {
+        ground,
+        flow,
+        cores,
+        ingress,
+        admin,
+        worker,
+        stop_worker,
+        stop_rest,
+        rest,
+    })
 }
 
 /// Looks for the tools, then says that callers are served and where.
@@ -137,9 +156,17 @@ fn open_admin(
         readiness: Arc::clone(&ground.readiness),
         now: Arc::new(move || clock.wall()),
         config: config.effective(),
-        token: config.admin.token.as_ref().map(|token| TokenDigest::of(token.reveal())),
+        token: config
+            .admin
+            .token
+            .as_ref()
+            .map(|token| TokenDigest::of(token.reveal())),
     };
-    rest.spawn(admin::serve(listener, admin::router(Arc::new(admin)), stop.clone()));
+    rest.spawn(admin::serve(
+        listener,
+        admin::router(Arc::new(admin)),
+        stop.clone(),
+    ));
     Ok(address)
 }
 
@@ -150,7 +177,10 @@ fn open_ingress(
     cores: &Cores,
     (listener, ledger_fails): (Bound, Arc<AtomicBool>),
 ) -> Result<Ingress, StartError> {
-    let door = CallerDoor { flow: Arc::clone(flow), ledger_fails };
+    let door = CallerDoor {
+        flow: Arc::clone(flow),
+        ledger_fails,
+    };
     let settings = Settings {
         limits: config.limits,
         node: flow.node.clone(),
@@ -163,8 +193,8 @@ fn open_ingress(
         .map_err(StartError::system("the acceptor's thread"))
 }
 
-/// Sockets a connection may need besides its own: one to the tool, one to its receipts.
-const SOCKETS_PER_CONNECTION: u64 = 3;
+/// Sockets of one caller's connection with a call on it: its own, and the one to the tool.
+const SOCKETS_PER_CONNECTION: u64 = 2;
 
 /// Raises the limit on open files as far as this user may: every connection is one.
 fn raise_limit(connections: usize) {

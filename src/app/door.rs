@@ -18,7 +18,7 @@ use crate::call::policy::OnClientGone;
 use crate::config;
 use crate::flow::told::{Problem, Told};
 use crate::flow::{self, Flow, PassBody, Route};
-use crate::ingress::{self, Door, Faced, Found, Knock, Line, Payload, Request};
+use crate::ingress::{Core, Door, Faced, Found, Knock, Line, Payload, Request};
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Upload;
 
@@ -66,13 +66,15 @@ impl Door for CallerDoor {
         Ok(())
     }
 
-    async fn call(&self, core: &ingress::Core, request: Request<Route, Bytes>) -> Told {
+    async fn call(&self, core: &Core, request: Request<Route, Bytes>) -> Told {
         let (request, leaving) = asked(request, |body| body);
-        let call = self.flow.call(core.tools(), request);
-        beside(call, leaving).await
+        let Some(leaving) = leaving else {
+            return self.flow.call(core.tools(), request).await;
+        };
+        Box::pin(beside(self.flow.call(core.tools(), request), leaving)).await
     }
 
-    async fn pass(&self, core: &ingress::Core, request: Request<Route, Payload>) -> Told {
+    async fn pass(&self, core: &Core, request: Request<Route, Payload>) -> Told {
         // Dropped with its caller by the door itself.
         let (request, _leaving) = asked(request, |body| match body {
             Payload::Whole(whole) => PassBody::Whole(whole),
@@ -82,10 +84,20 @@ impl Door for CallerDoor {
     }
 
     async fn receipt(&self, client: &ClientName, id: &CallId) -> Found {
-        match self.flow.ledger.view(Some(client.clone()), id.clone()).await {
+        match self
+            .flow
+            .ledger
+            .view(Some(client.clone()), id.clone())
+            .await
+        {
             Ok(calls) => match calls.into_iter().next() {
-                Some(call) => Found::Call { rounds: self.rounds(&call.route), view: Box::new(call) },
-                None => Found::Nothing { knows_since: self.flow.ledger.knows_since() },
+                Some(call) => Found::Call {
+                    rounds: self.rounds(&call.route),
+                    view: Box::new(call),
+                },
+                None => Found::Nothing {
+                    knows_since: self.flow.ledger.knows_since(),
+                },
             },
             Err(error) => {
                 tracing::warn!(
@@ -93,7 +105,9 @@ impl Door for CallerDoor {
                     error = &error as &dyn std::error::Error,
                     "a receipt could not be read"
                 );
-                Found::Unavailable { detail: format!("{error}. Ask again a little later.") }
+                Found::Unavailable {
+                    detail: format!("{error}. Ask again a little later."),
+                }
             }
         }
     }
@@ -115,7 +129,13 @@ fn asked<B, C>(
         OnClientGone::Finish => (request.gone, None),
         OnClientGone::Cancel => {
             let gone = request.gone.child_token();
-            (gone.clone(), Some(Leaving { line: request.line, gone }))
+            (
+                gone.clone(),
+                Some(Leaving {
+                    line: request.line,
+                    gone,
+                }),
+            )
         }
     };
     let target = request.uri.path_and_query().cloned();
@@ -138,10 +158,8 @@ fn asked<B, C>(
 }
 
 /// Runs the call to its end; on the way, a FIN of its caller counts as gone.
-async fn beside(call: impl Future<Output = Told>, leaving: Option<Leaving>) -> Told {
-    let Some(Leaving { line, gone }) = leaving else {
-        return call.await;
-    };
+async fn beside(call: impl Future<Output = Told>, leaving: Leaving) -> Told {
+    let Leaving { line, gone } = leaving;
     let mut call = std::pin::pin!(call);
     tokio::select! {
         told = &mut call => return told,
@@ -153,8 +171,12 @@ async fn beside(call: impl Future<Output = Told>, leaving: Option<Leaving>) -> T
 fn unrecordable() -> Problem {
     let detail = "The durable record cannot be written at the moment, so nothing is sent. Repeat \
                   the call under the same id a little later.";
-    let mut problem =
-        Problem::new(Code::LedgerUnavailable, detail, Sent::Unknown, Repeat::SameCallIdOnly);
+    let mut problem = Problem::new(
+        Code::LedgerUnavailable,
+        detail,
+        Sent::Unknown,
+        Repeat::SameCallIdOnly,
+    );
     problem.retry_after = Some(std::time::Duration::from_secs(1));
     problem
 }

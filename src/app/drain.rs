@@ -41,7 +41,12 @@ impl Running {
         let over = clock.mono().after(drain.grace);
         let closing = CLOSING.min(drain.grace / 5);
         self.stop_worker.cancel();
-        let Drained { calls_left, connections_cut } = self.empty(drain.grace, closing).await;
+        let Drained {
+            calls_left,
+            connections_cut,
+        } = self.empty(drain.grace, closing).await;
+        // No caller waits any more: whatever heeds it may stop now.
+        self.flow.draining.cancel();
         self.flow.tasks.close();
         let quiet = async { tokio::join!(self.flow.tasks.wait(), self.worker) };
         // What does not end in time is cut off: its leases lapse, its row says how far it came.
@@ -57,7 +62,10 @@ impl Running {
             );
         }
         tracing::info!(calls_left, connections_cut, finished, "stopped");
-        Stopped { calls_left, connections_cut }
+        Stopped {
+            calls_left,
+            connections_cut,
+        }
     }
 
     /// Lets calls run to their end; those that are not there in time are parked, and told so.

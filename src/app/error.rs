@@ -27,7 +27,9 @@ pub enum StartError {
         address: SocketAddr,
     },
     /// A listener's address cannot be had.
-    #[error("`{key}` {address} cannot be listened on; set `{key}` to an address this user may have")]
+    #[error(
+        "`{key}` {address} cannot be listened on; set `{key}` to an address this user may have"
+    )]
     Listen {
         /// The configuration key.
         key: &'static str,

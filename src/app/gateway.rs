@@ -47,7 +47,13 @@ impl Gateway {
         let Addresses { callers, admin } =
             started.blocking_recv().map_err(|_| StartError::Died)??;
         let stops = stop.clone().drop_guard();
-        Ok(Self { callers, admin, stop, stopped, _stops: stops })
+        Ok(Self {
+            callers,
+            admin,
+            stop,
+            stopped,
+            _stops: stops,
+        })
     }
 
     /// Where callers connect.
@@ -116,5 +122,8 @@ fn carry(
 }
 
 const fn addresses(running: &Running) -> Addresses {
-    Addresses { callers: running.ingress.address(), admin: running.admin }
+    Addresses {
+        callers: running.ingress.address(),
+        admin: running.admin,
+    }
 }

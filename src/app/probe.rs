@@ -28,7 +28,9 @@ pub struct Probed {
 /// # Errors
 /// When the endpoint can never be reached as configured, or the system refuses a runtime.
 pub fn receipts(route: &Route, ground: &Ground) -> Result<Option<Probed>, StartError> {
-    let Some(rule) = &route.receipt else { return Ok(None) };
+    let Some(rule) = &route.receipt else {
+        return Ok(None);
+    };
     let endpoint = ReceiptEndpoint::new(&route.upstream, rule, 1)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

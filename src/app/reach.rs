@@ -32,8 +32,11 @@ pub(super) struct Missing {
 pub(super) async fn look(routes: &[Arc<Route>], readiness: &Readiness) -> Vec<Missing> {
     let mut looks = JoinSet::new();
     // Routes often share a tool: one look, and one line that names the first of them.
-    let tools: BTreeMap<&str, &Arc<Route>> =
-        routes.iter().rev().map(|route| (&*route.upstream.address, route)).collect();
+    let tools: BTreeMap<&str, &Arc<Route>> = routes
+        .iter()
+        .rev()
+        .map(|route| (&*route.upstream.address, route))
+        .collect();
     for route in tools.into_values() {
         let route = Arc::clone(route);
         looks.spawn(async move { (connect(&route.upstream.endpoint).await, route) });
@@ -69,7 +72,11 @@ pub(super) async fn look_again(mut missing: Vec<Missing>, readiness: Arc<Readine
             }
             readiness.clear(Trouble::ToolUnreachable, &one.route.name);
             let address = &*one.route.upstream.address;
-            tracing::info!(route = &*one.route.name, address, "the tool can be reached now");
+            tracing::info!(
+                route = &*one.route.name,
+                address,
+                "the tool can be reached now"
+            );
         }
         missing = still;
     }

@@ -1,8 +1,14 @@
 //! The signals this process heeds.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
+
+/// Signals that come together count as one: `timeout` and some supervisors signal a process and
+/// then its group, and nobody means "at once" so fast.
+const TOGETHER: Duration = Duration::from_millis(20);
 
 /// SIGTERM, SIGINT and SIGHUP, from the moment this was made.
 pub(super) struct Signals {
@@ -23,6 +29,11 @@ impl Signals {
 
     /// Resolves at the next signal to stop.
     pub(super) async fn told_to_stop(&mut self) {
+        self.next().await;
+        while timeout(TOGETHER, self.next()).await.is_ok() {}
+    }
+
+    async fn next(&mut self) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,

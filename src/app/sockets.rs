@@ -24,30 +24,50 @@ impl Bound {
     /// Takes `address`, which the configuration has under `key`.
     pub(super) fn new(key: &'static str, address: SocketAddr) -> Result<Self, StartError> {
         match bind(address) {
-            Ok(socket) => Ok(Self { socket, key, address }),
+            Ok(socket) => Ok(Self {
+                socket,
+                key,
+                address,
+            }),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 Err(StartError::InUse { key, address })
             }
-            Err(source) => Err(StartError::Listen { key, address, source }),
+            Err(source) => Err(StartError::Listen {
+                key,
+                address,
+                source,
+            }),
         }
     }
 
     /// Begins to listen.
     pub(super) fn listen(self) -> Result<TcpListener, StartError> {
-        let Self { socket, key, address } = self;
+        let Self {
+            socket,
+            key,
+            address,
+        } = self;
         match socket.listen(BACKLOG) {
             Ok(()) => Ok(socket.into()),
             // Two processes may bind before either listens; the second to listen is refused.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 Err(StartError::InUse { key, address })
             }
-            Err(source) => Err(StartError::Listen { key, address, source }),
+            Err(source) => Err(StartError::Listen {
+                key,
+                address,
+                source,
+            }),
         }
     }
 }
 
 fn bind(address: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     socket.set_cloexec(true)?;
     // A restart must not wait for the connections of its predecessor to be forgotten.
     socket.set_reuse_address(true)?;
@@ -69,8 +89,21 @@ mod tests {
         let taken = Bound::new("listen", loopback()).unwrap().listen().unwrap();
         let address = taken.local_addr().unwrap();
         let error = Bound::new("admin.listen", address).err().unwrap();
-        assert!(matches!(error, StartError::InUse { key: "admin.listen", .. }), "{error}");
-        assert!(error.to_string().contains(&format!("ss -ltnp 'sport = :{}'", address.port())));
+        assert!(
+            matches!(
+                error,
+                StartError::InUse {
+                    key: "admin.listen",
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("ss -ltnp 'sport = :{}'", address.port()))
+        );
         assert!(!error.is_configuration());
     }
 

@@ -67,7 +67,10 @@ impl Upkeep {
     pub(super) fn look(&self) {
         let lost = self.observer.take_lost();
         if lost > 0 {
-            tracing::warn!(entries = lost, "history of calls was not recorded: the queue is full");
+            tracing::warn!(
+                entries = lost,
+                "history of calls was not recorded: the queue is full"
+            );
         }
         match self.ledger.health().failing {
             Some(error) => {

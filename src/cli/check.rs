@@ -1,10 +1,11 @@
 //! `callgate check`: what a configuration means, or everything that is wrong with it.
 //!
-//! Deliberately absent: asking the tool. That is `--probe`, which comes with its own issue.
+//! It asks nobody unless told to (`--probe`), so that it can run where no tool can be reached.
 
 use std::path::{Path, PathBuf};
 
 use super::exit::Exit;
+use super::probe;
 use crate::config::{self, Config};
 
 /// `callgate check`
@@ -16,6 +17,9 @@ pub struct CheckArgs {
     /// Show the effective values as YAML, secrets masked
     #[arg(long)]
     pub print: bool,
+    /// Ask every route's receipt endpoint about a call id that nobody has used
+    #[arg(long)]
+    pub probe: bool,
 }
 
 /// What a command says, and how it ends.
@@ -40,25 +44,43 @@ pub fn run(args: &CheckArgs) -> Told {
         };
     };
     match config::load(&path) {
-        Ok(config) => Told {
-            out: if args.print {
-                config.print()
-            } else {
-                summary(&path, &config)
-            },
-            err: config
-                .warnings
-                .iter()
-                .map(|notice| format!("warning: {notice}\n"))
-                .collect(),
-            exit: Exit::Ok,
-        },
+        Ok(config) => valid(args, &path, &config),
         Err(report) => Told {
             out: String::new(),
             err: format!("{report}\n"),
             exit: Exit::Usage,
         },
     }
+}
+
+/// What a valid configuration means, and with `--probe` whether its tools agree.
+fn valid(args: &CheckArgs, path: &Path, config: &Config) -> Told {
+    let warnings = config.warnings.iter();
+    let mut told = Told {
+        out: if args.print {
+            config.print()
+        } else {
+            summary(path, config)
+        },
+        err: warnings
+            .map(|notice| format!("warning: {notice}\n"))
+            .collect(),
+        exit: Exit::Ok,
+    };
+    if !args.probe {
+        return told;
+    }
+    match probe::of_routes(config) {
+        Ok((lines, all)) => {
+            told.err.push_str(&lines);
+            told.exit = if all { Exit::Ok } else { Exit::Failed };
+        }
+        Err(failure) => {
+            told.err.push_str(&format!("{failure}\n"));
+            told.exit = failure.exit();
+        }
+    }
+    told
 }
 
 /// What to do when there is no file at all.
@@ -102,6 +124,7 @@ mod tests {
         let told = run(&CheckArgs {
             config: Some(file),
             print,
+            probe: false,
         });
         let folder = format!("{}/", folder.path().display());
         Told {
@@ -160,6 +183,7 @@ mod tests {
         let told = run(&CheckArgs {
             config: Some("/nonexistent.yaml".into()),
             print: false,
+            probe: false,
         });
         assert_eq!(told.exit, Exit::Usage);
         assert!(told.err.contains("callgate init"), "{}", told.err);

@@ -32,6 +32,7 @@ mod tests {
         let told = check::run(&CheckArgs {
             config: Some(file),
             print: false,
+            probe: false,
         });
         assert_eq!((told.exit, &*told.err), (Exit::Ok, ""));
     }

@@ -8,12 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::exit::{Exit, Failure};
-use super::{check, demo};
-use crate::app::probe::{self, Probed};
+use super::{check, demo, probe};
 use crate::app::{self, Ended, Gateway, Ground};
 use crate::config::{self, Config, LedgerUrl, Report, ToolOptions};
 use crate::telemetry::log::LEVEL_VARIABLE;
-use crate::upstream::receipt::RawAnswer;
 
 /// Where `--tool` looks for receipts: the form callgate itself answers.
 const RECEIPTS: &str = "/receipts/{call_id}";
@@ -98,48 +96,19 @@ fn for_tool(url: &str, args: &ServeArgs, ground: &Ground) -> Result<Config, Fail
         admin_listen: args.admin_listen,
         ledger: args.ledger.clone(),
     };
-    let with = ToolOptions { receipt: Some(RECEIPTS.to_owned()), ..without.clone() };
+    let with = ToolOptions {
+        receipt: Some(RECEIPTS.to_owned()),
+        ..without.clone()
+    };
     let config = config::for_tool(url, &with).map_err(wrong)?;
     let route = config.routes.first().expect("one tool makes one route");
-    let probed = probe::receipts(route, ground).map_err(failed)?;
+    let probed = app::probe::receipts(route, ground).map_err(failed)?;
     let probed = probed.expect("the route was made with receipts");
-    let (has_receipts, said) = meaning(&route.upstream.address, &probed);
-    eprintln!("{said}");
-    if has_receipts {
+    eprint!("{}", probe::of_tool(&route.upstream.address, &probed));
+    if probe::is_receipt(probed.answer) {
         return Ok(config);
     }
     config::for_tool(url, &without).map_err(wrong)
-}
-
-/// Whether the tool has receipts, and what was found in sentences for a person.
-fn meaning(address: &str, probed: &Probed) -> (bool, String) {
-    let asked = format!("{address}/receipts/{}", probed.call_id);
-    match probed.answer {
-        RawAnswer::NotFound | RawAnswer::State(_) => {
-            let said = if probed.answer == RawAnswer::NotFound {
-                "answers that it never heard of this call"
-            } else {
-                "answers with a receipt"
-            };
-            let text = format!(
-                "Asked {asked}: the tool {said}, so it has receipts.\n  When a call times out or \
-                 its connection breaks, callgate asks there instead of guessing, and sends the \
-                 call again\n  only if the tool never heard of it. That is believed once the tool \
-                 has recognised a call it answered."
-            );
-            (true, text)
-        }
-        RawAnswer::Unknown(why) => {
-            let text = format!(
-                "Asked {asked}: no receipt there ({}).\n  Serving without receipts: a call that \
-                 times out or breaks is never sent again, because nobody can say what became of \
-                 it;\n  its caller is told `unresolved`, and it waits for you in `callgate dead \
-                 list`. docs/receipts.md shows how a tool answers them.",
-                why.as_str()
-            );
-            (false, text)
-        }
-    }
 }
 
 /// What a person at the terminal is told once callers are served.
@@ -151,13 +120,20 @@ struct Told {
 impl Told {
     fn of(config: &Config) -> Self {
         let routes = config.routes.iter().map(|route| {
-            format!("{} -> {}", route.matcher.path.as_str(), route.upstream.address)
+            format!(
+                "{} -> {}",
+                route.matcher.path.as_str(),
+                route.upstream.address
+            )
         });
         let ledger = match &config.ledger.url {
             LedgerUrl::Sqlite(path) => path.display().to_string(),
             LedgerUrl::Memory => "memory: calls are forgotten when this process ends".to_owned(),
         };
-        Self { routes: routes.collect(), ledger }
+        Self {
+            routes: routes.collect(),
+            ledger,
+        }
     }
 
     fn serving(&self, gateway: &Gateway) {
@@ -168,9 +144,14 @@ impl Told {
         for route in &self.routes {
             eprintln!("             {route}");
         }
-        eprintln!("operators  http://{}  (/metrics, /readyz?verbose)", gateway.admin());
+        eprintln!(
+            "operators  http://{}  (/metrics, /readyz?verbose)",
+            gateway.admin()
+        );
         eprintln!("ledger     {}", self.ledger);
-        eprintln!("Stop with Ctrl-C: running calls are finished first; a second Ctrl-C ends at once.");
+        eprintln!(
+            "Stop with Ctrl-C: running calls are finished first; a second Ctrl-C ends at once."
+        );
     }
 }
 
@@ -179,7 +160,8 @@ fn wrong(report: Report) -> Failure {
     Failure::Usage(report.to_string())
 }
 
-fn failed(error: app::StartError) -> Failure {
+/// Why something of the gateway could not be started.
+pub(super) fn failed(error: app::StartError) -> Failure {
     let configuration = error.is_configuration();
     let error = anyhow::Error::new(error);
     if configuration {

@@ -66,7 +66,10 @@ impl Worker {
     #[must_use]
     pub fn new(flow: Arc<Flow>, core: Core, stop: CancellationToken) -> Self {
         let slots = bound(&flow.routes);
-        let leases = flow.routes.iter().map(|route| route.conf.policy.compensation.lease);
+        let leases = flow
+            .routes
+            .iter()
+            .map(|route| route.conf.policy.compensation.lease);
         Self {
             lease: leases.max().unwrap_or(POLL_IDLE),
             slots: Arc::new(Semaphore::new(slots)),
@@ -105,15 +108,20 @@ impl Worker {
             let last = found.len() < wanted;
             mood = mood.claimed(found.len(), self.core.clock.mono());
             for due in found {
-                let slot = room.split(1).expect("no more rows come than were asked for");
-                self.rounds.spawn(round(Arc::clone(&self.flow), self.core.clone(), due, slot));
+                let slot = room
+                    .split(1)
+                    .expect("no more rows come than were asked for");
+                self.rounds
+                    .spawn(round(Arc::clone(&self.flow), self.core.clone(), due, slot));
             }
             if last || self.stop.is_cancelled() {
                 return mood;
             }
         }
         // Every slot is taken: some round will end soon.
-        Mood::Busy { until: self.core.clock.mono().after(BUSY_FOR) }
+        Mood::Busy {
+            until: self.core.clock.mono().after(BUSY_FOR),
+        }
     }
 
     /// Room for the rounds of one claim; `None` while every slot is taken.
@@ -135,7 +143,8 @@ async fn round(flow: Arc<Flow>, core: Core, due: Due, slot: OwnedSemaphorePermit
 /// Rounds that may run at once: what every route adds to the common bound, at least one.
 fn bound(routes: &Routes) -> usize {
     let each = routes.iter().map(|route| route.conf.compensation_workers);
-    each.fold(0, usize::saturating_add).clamp(1, Semaphore::MAX_PERMITS)
+    each.fold(0, usize::saturating_add)
+        .clamp(1, Semaphore::MAX_PERMITS)
 }
 
 impl Mood {
@@ -145,7 +154,9 @@ impl Mood {
             tracing::info!("the compensation queue can be read again");
         }
         match self {
-            _ if found > 0 => Self::Busy { until: now.after(BUSY_FOR) },
+            _ if found > 0 => Self::Busy {
+                until: now.after(BUSY_FOR),
+            },
             Self::Busy { until } if now < until => self,
             Self::Busy { .. } | Self::Idle | Self::Away { .. } => Self::Idle,
         }
@@ -176,32 +187,4 @@ impl Mood {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failing_ledger_is_asked_at_growing_distances_and_a_good_one_at_once_again() {
-        let error = LedgerError::Closed;
-        let mut mood = Mood::Idle;
-        let mut waits = Vec::new();
-        for _ in 0..7 {
-            mood = mood.failed(&error);
-            waits.push(mood.pause(Mono(0)).as_secs());
-        }
-        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
-        assert_eq!(mood.claimed(0, Mono(0)).pause(Mono(0)), POLL_IDLE);
-    }
-
-    #[test]
-    fn it_looks_often_while_something_is_due_and_seldom_when_nothing_was_for_a_while() {
-        let now = Mono(0);
-        let mood = Mood::Idle.claimed(3, now);
-        assert_eq!(mood.pause(now), POLL_BUSY);
-        let soon = now.after(BUSY_FOR / 2);
-        let mood = mood.claimed(0, soon);
-        assert_eq!(mood.pause(soon), POLL_BUSY);
-        let later = now.after(BUSY_FOR);
-        let mood = mood.claimed(0, later);
-        assert_eq!(mood.pause(later), POLL_IDLE);
-    }
-}
+mod tests;

@@ -179,12 +179,20 @@ impl Drive {
         let Some(receipts) = &route.receipts else {
             return;
         };
-        if receipts.trust.probe(self.now()).is_none() {
+        if !receipts.trust.is_curious() {
             return;
         }
         let (flow, core, route) = (Arc::clone(&self.flow), self.core.clone(), Arc::clone(route));
         let inquiry = Inquiry::about(&self.core, &self.call);
-        let task = async move { flow.probe(&route, &inquiry).await };
+        let draining = self.flow.draining.clone();
+        let probe = async move { flow.probe(&route, &inquiry).await };
+        // A process that ends does not wait for what it would only have learnt.
+        let task = async move {
+            draining
+                .run_until_cancelled(probe)
+                .await
+                .unwrap_or_default()
+        };
         drop(core.spawn(self.flow.tasks.track_future(task)));
     }
 }

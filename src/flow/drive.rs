@@ -16,7 +16,7 @@ use super::call::{Call, Decider, Place, Replies, Said};
 use super::late::LateSet;
 use super::reading;
 use super::told::Told;
-use crate::call::outcome::{Cause, Outcome, Reading, Unclear};
+use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::receipt::Answer as Word;
 use crate::call::step::{Event, Step};
 use crate::call::time::{Mono, Wall};
@@ -319,6 +319,15 @@ impl Drive {
     }
 
     async fn timed_out(&mut self, attempt: Attempt, exchange: Exchange) -> Step {
+        if exchange.is_unsent() {
+            let outcome = Outcome::NotSent(NotSent::Connect);
+            self.attempted(attempt, outcome, Some(Box::from("no connection in time")));
+            return self.on(Event::Attempted {
+                outcome,
+                retry_after: None,
+                open: false,
+            });
+        }
         let outcome = Outcome::Unclear(Unclear::Timeout);
         self.attempted(attempt, outcome, exchange.trouble());
         let open = self.leave_open(attempt.n, exchange).await;

@@ -13,9 +13,10 @@ use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::IdSource;
 use crate::call::policy::UnresolvedAnswer;
 use crate::call::receipt::State;
-use crate::call::step::{Parked, Parking};
+use crate::call::step::{Parked, Parking, Reason};
 use crate::call::time::Wall;
 use crate::ledger::{Intention, Park, Place};
+use crate::telemetry::labels::Denied;
 use crate::upstream::Answer;
 
 /// A call, or a round, that ended without settling anything.
@@ -73,10 +74,14 @@ impl Unresolved {
         }
     }
 
-    /// Counts a new dead letter.
+    /// Counts a new dead letter, and the resend that was wanted and not allowed.
     pub(super) fn count(&self, call: &Call) {
+        let metrics = &call.route.metrics;
         if call.place == super::call::Place::Line {
-            call.route.metrics.parked.inc(self.parking.reason);
+            metrics.parked.inc(self.parking.reason);
+        }
+        if let Some(denied) = denied(self.parking.reason) {
+            metrics.denied.inc(denied);
         }
     }
 
@@ -176,4 +181,25 @@ pub(super) fn internal() -> Problem {
         Sent::Maybe,
         Repeat::SameCallIdOnly,
     )
+}
+
+/// Which bound or rule stood against a resend, if a resend was what the call ended for.
+const fn denied(reason: Reason) -> Option<Denied> {
+    match reason {
+        Reason::RetriesExhausted => Some(Denied::Exhausted),
+        Reason::Deadline | Reason::RetryAfter => Some(Denied::Deadline),
+        Reason::NoReceipt => Some(Denied::NoReceipt),
+        Reason::Cancelled => Some(Denied::ClientGone),
+        Reason::CredentialNotKept => Some(Denied::Credential),
+        Reason::NeverSent
+        | Reason::Crash
+        | Reason::Drain
+        | Reason::StreamCut
+        | Reason::Denied
+        | Reason::LedgerFailed
+        | Reason::RoundsExhausted
+        | Reason::RouteChanged
+        | Reason::ReportedFailure
+        | Reason::Impossible => None,
+    }
 }

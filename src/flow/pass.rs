@@ -110,7 +110,10 @@ impl Pass<'_> {
         let mut exchange = Exchange::new(self.core, to, self.outgoing(n, cause), terms);
         let ended = tokio::select! {
             ended = &mut exchange => ended,
-            () = self.core.wheel.sleep(bound) => Ended::Unclear(Unclear::Timeout),
+            () = self.core.wheel.sleep(bound) => match exchange.is_unsent() {
+                true => Ended::NotSent(NotSent::Connect),
+                false => Ended::Unclear(Unclear::Timeout),
+            },
         };
         let (outcome, answer) = match ended {
             Ended::Streaming(answer) => (answered(answer.status), Some(stream(*answer))),

@@ -5,6 +5,7 @@
 //! was sent: the gateway asks about the first answered calls and remembers what it finds. An
 //! endpoint that does not know an answered call is broken until it does.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -31,6 +32,8 @@ const BROKEN_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Trust {
     believe: BelieveNotFound,
+    /// The same as the standing, for the calls that only ask whether there is anything to do.
+    proven: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -72,6 +75,7 @@ impl Trust {
         };
         Self {
             believe,
+            proven: AtomicBool::new(matches!(standing, Standing::Proven)),
             state: Mutex::new(state),
         }
     }
@@ -81,7 +85,7 @@ impl Trust {
     pub fn is_proven(&self) -> bool {
         match self.believe {
             BelieveNotFound::Always => true,
-            BelieveNotFound::Proven => self.standing() == Standing::Proven,
+            BelieveNotFound::Proven => self.proven.load(Ordering::Acquire),
         }
     }
 
@@ -91,14 +95,20 @@ impl Trust {
         self.state.lock().standing
     }
 
+    /// Whether there is still something to find out about the endpoint; cheap.
+    #[must_use]
+    pub fn is_curious(&self) -> bool {
+        self.believe == BelieveNotFound::Proven && !self.proven.load(Ordering::Acquire)
+    }
+
     /// Whether a call answered now shall be asked about.
     #[must_use]
     pub fn probe(&self, now: Mono) -> Option<Probe<'_>> {
+        if !self.is_curious() {
+            return None;
+        }
         let mut state = self.state.lock();
-        let wanted = self.believe == BelieveNotFound::Proven
-            && state.standing != Standing::Proven
-            && state.running < PROBES_MAX
-            && now >= state.not_before;
+        let wanted = state.running < PROBES_MAX && now >= state.not_before;
         wanted.then(|| {
             state.running += 1;
             Probe(self)
@@ -110,6 +120,7 @@ impl Trust {
         let mut state = self.state.lock();
         let news = state.standing != Standing::Proven;
         state.standing = Standing::Proven;
+        self.proven.store(true, Ordering::Release);
         news
     }
 

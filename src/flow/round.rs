@@ -129,7 +129,8 @@ impl Flow {
             Ok(Written::Applied) => Round::Manual,
             Ok(Written::Stale) => Round::LeaseLost,
             Err(e) => {
-                tracing::error!(call_id = %due.call.call_id, error = %e, "a round was not recorded");
+                let call_id = &due.call.call_id;
+                tracing::error!(%call_id, error = %e, "a round was not recorded");
                 Round::LeaseLost
             }
         }

@@ -14,7 +14,7 @@ use http::{Method, Response, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use super::body::{Arriving, Payload, Reading, collect};
+use super::body::{Arriving, Fate, Payload, Reading, collect};
 use super::floor::Floor;
 use super::identify;
 use super::reply::{self, ReplyBody, Shape};
@@ -22,8 +22,8 @@ use super::tether::{Tether, caught};
 use super::wire::Wire;
 use super::{Door, Faced, Request, Settings, receipts};
 use crate::call::id::{CallId, ClientName, IdSource};
-use crate::call::time::{Mono, Wall};
-use crate::flow::told::Told;
+use crate::call::time::Mono;
+use crate::flow::told::{Shown, Told};
 use crate::upstream::headers::X_CALL_ID;
 
 mod check;
@@ -57,7 +57,6 @@ struct Origin<'a, D: Door> {
     wire: &'a Arc<Wire>,
     head: Parts,
     received: Mono,
-    received_at: Wall,
 }
 
 /// A request that passed every check its head allows.
@@ -132,8 +131,7 @@ impl Drop for Underway {
 
 impl<'a, D: Door> Visit<'a, D> {
     fn of(room: &'a Arc<Room<D>>, wire: &'a Arc<Wire>, request: http::Request<Incoming>) -> Self {
-        let clock = &room.settings().clock;
-        let (received, received_at) = (clock.mono(), clock.wall());
+        let received = room.settings().clock.mono();
         let (head, body) = request.into_parts();
         Self {
             origin: Origin {
@@ -141,7 +139,6 @@ impl<'a, D: Door> Visit<'a, D> {
                 wire,
                 head,
                 received,
-                received_at,
             },
             body,
         }
@@ -211,17 +208,22 @@ impl<'a, D: Door> Visit<'a, D> {
     /// A request without effects: streamed, unless it is small, and dropped with its caller.
     async fn pass(self, guest: Guest<D::Route>) -> Result<Told, Refusal<D::Route>> {
         let room = self.origin.room;
+        let fate = Fate::default();
         let whole = is_small(&self.body) || guest.route.config().call_id.body.is_some();
         let request = if whole {
             self.collected(guest).await?.map(Payload::Whole)
         } else {
-            self.arriving(guest)
+            self.arriving(guest, &fate)
         };
         let tale = Tale::begin(room, &request);
         let named = (request.call_id.clone(), request.source);
         let _running = room.floor.calls.token();
         let told = caught(room.door.pass(&room.floor.core, request)).await;
-        let told = told.unwrap_or_else(|panic| tale::panicked(named, &panic));
+        let mut told = told.unwrap_or_else(|panic| tale::panicked(named, &panic));
+        if let (Some(fault), Shown::Problem(_)) = (fate.fault(), &told.shown) {
+            // The tool is not to blame for a request that never came to its end.
+            told = *check::body_refused(told.call.as_ref(), fault);
+        }
         tale.end(&told);
         Ok(told)
     }
@@ -238,7 +240,7 @@ impl<'a, D: Door> Visit<'a, D> {
         };
         let body = collect(self.body, reading)
             .await
-            .map_err(|problem| refuse(check::body_refused(id.as_ref(), &problem)))?;
+            .map_err(|problem| refuse(check::body_refused(id.as_ref(), problem.fault())))?;
         let rule = &route.config().call_id;
         let in_body = rule
             .body
@@ -250,10 +252,18 @@ impl<'a, D: Door> Visit<'a, D> {
         Ok(self.origin.request(Guest { route, client, id }, body))
     }
 
-    fn arriving(self, guest: Guest<D::Route>) -> Request<D::Route, Payload> {
+    fn arriving(self, guest: Guest<D::Route>, fate: &Fate) -> Request<D::Route, Payload> {
         let reading = self.reading(&guest.route);
-        let body = Payload::Arriving(Arriving::new(self.body, reading));
+        let body = Payload::Arriving(Arriving::new(self.body, reading, fate.clone()));
         self.origin.request(guest, body)
+    }
+
+    /// How long the body may be; only one that is collected has a limit.
+    fn limit(&self, route: &D::Route) -> Option<usize> {
+        let config = route.config();
+        let collects =
+            config.effects.is_once(&self.origin.head.method) || config.call_id.body.is_some();
+        collects.then_some(config.body.max_request)
     }
 
     fn reading(&self, route: &D::Route) -> Reading {
@@ -261,7 +271,7 @@ impl<'a, D: Door> Visit<'a, D> {
         Reading {
             wheel: floor.core.wheel().clone(),
             patience: floor.settings.limits.body_timeout,
-            limit: route.config().body.max_request,
+            limit: self.limit(route).unwrap_or(usize::MAX),
             wire: Arc::clone(self.origin.wire),
         }
     }
@@ -284,12 +294,10 @@ impl<D: Door> Origin<'_, D> {
         let mut headers = self.head.headers;
         headers.remove(EXPECT);
         let (call_id, source) = id.unwrap_or_else(|| {
+            let settings = self.room.settings();
             route.metrics().backfilled.inc();
             let prefix = &route.config().call_id.prefix;
-            (
-                self.room.settings().minter.mint(prefix, self.received_at),
-                IdSource::Gateway,
-            )
+            identify::make(&settings.minter, prefix, settings.clock.wall())
         });
         Request {
             route,
@@ -305,7 +313,6 @@ impl<D: Door> Origin<'_, D> {
             gone: self.wire.gone_of_request(),
             line: self.wire.line(),
             received: self.received,
-            received_at: self.received_at,
         }
     }
 }

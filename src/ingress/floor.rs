@@ -185,6 +185,10 @@ impl Floor {
         if wire.phase_ticks() <= bound {
             return;
         }
+        if wire.phase().is_silent() && wire.has_unread() {
+            // A request that was just faster.
+            return;
+        }
         if wire.phase() == Phase::Head {
             self.settings.unrouted.refused.inc(Code::RequestTimeout);
             wire.last_words(&SLOW_HEAD);

@@ -8,7 +8,9 @@ use http::header::{HOST, HeaderName};
 use http::{HeaderMap, Uri, Version};
 
 use crate::call::id::{CallId, CallIdError, IdSource};
+use crate::call::time::Wall;
 use crate::config::template::JsonPointer;
+use crate::entropy::Minter;
 use crate::telemetry::log::escaped;
 use crate::upstream::headers::X_CALL_ID_SOURCE;
 
@@ -93,6 +95,11 @@ pub(super) fn agree(
         (None, body) => Ok(body.map(|id| (id, IdSource::Client))),
         (header, _) => Ok(header),
     }
+}
+
+/// An id for a call that came without one.
+pub(super) fn make(minter: &Minter, prefix: &str, at: Wall) -> (CallId, IdSource) {
+    (minter.mint(prefix, at), IdSource::Gateway)
 }
 
 impl IdProblem {

@@ -66,7 +66,18 @@ pub(super) async fn serve<D: Door>(
     };
     let _place = floor.enter(Arc::clone(&wire), open);
     match sniff(&room, &wire).await {
-        Spoken::Http1 => serve_http1(room, wire).await,
+        Spoken::Http1 => {
+            // A task of its own, which a reset can end: hyper reads nothing during a call.
+            let mut serving = tokio::spawn(serve_http1(room, Arc::clone(&wire)));
+            tokio::select! {
+                // A panic was told by its hook; the connection went with it.
+                ended = &mut serving => drop(ended),
+                _reset = wire.stream().ready(Interest::ERROR) => {
+                    wire.gone().cancel();
+                    serving.abort();
+                }
+            }
+        }
         Spoken::Http2 => serve_http2(room, wire).await,
         Spoken::Nothing => {}
     }
@@ -87,7 +98,6 @@ async fn sniff<D: Door>(room: &Room<D>, wire: &Wire) -> Spoken {
 }
 
 async fn serve_http1<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
-    let watched = tokio::spawn(watch(Arc::clone(&wire)));
     let io = TokioIo::new(Socket::new(Arc::clone(&wire)));
     let (of_requests, settings) = (Arc::clone(&room), Arc::clone(room.settings()));
     let service =
@@ -95,7 +105,6 @@ async fn serve_http1<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
     let ended = http1_builder(&settings.limits)
         .serve_connection(io, service)
         .await;
-    watched.abort();
     if let Err(error) = ended
         && error.is_parse()
     {
@@ -116,13 +125,6 @@ fn http1_builder(limits: &Limits) -> http1::Builder {
         builder.max_headers(limits.headers);
     }
     builder
-}
-
-/// Notices a reset while hyper, which reads nothing during a call, cannot.
-async fn watch(wire: Arc<Wire>) {
-    if wire.stream().ready(Interest::ERROR).await.is_ok() {
-        wire.gone().cancel();
-    }
 }
 
 async fn serve_http2<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {

@@ -147,6 +147,12 @@ impl Exchange {
         }
     }
 
+    /// Whether it is still looking for a connection: proof that nothing was sent.
+    #[must_use]
+    pub fn is_unsent(&self) -> bool {
+        self.run.is_some() && self.grip.held.lock().is_none()
+    }
+
     /// Whether a reused connection handed the request back and a fresh one took its place.
     #[must_use]
     pub fn reconnected(&self) -> bool {

@@ -135,7 +135,10 @@ impl Pool {
         let start = !std::mem::replace(&mut shard.swept, true);
         drop(shard);
         if over.is_some() {
-            tracing::debug!(max_idle = self.max_idle, "the longest idle connection made room");
+            tracing::debug!(
+                max_idle = self.max_idle,
+                "the longest idle connection made room"
+            );
         }
         start
     }

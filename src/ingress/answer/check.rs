@@ -13,7 +13,7 @@ use http_body::Body as _;
 use super::{Guest, NamedBy, Refusal, Visit};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::flow::told::{Problem, Told};
-use crate::ingress::body::BodyProblem;
+use crate::ingress::body::Fault;
 use crate::ingress::identify::{self, IdProblem};
 use crate::ingress::reply::problem::SOON;
 use crate::ingress::{Door, Faced, Knock};
@@ -99,26 +99,30 @@ impl<D: Door> Visit<'_, D> {
             problem.retry_after = Some(SOON);
             return Err(Box::new(Told::refused(id.cloned(), problem)));
         }
-        if self.body.size_hint().lower() > route.config().body.max_request as u64 {
-            return Err(body_refused(id, &BodyProblem::TooLarge));
+        let announced = self.body.size_hint().lower();
+        if self
+            .limit(route)
+            .is_some_and(|limit| announced > limit as u64)
+        {
+            return Err(body_refused(id, Fault::TooLarge));
         }
         Ok(())
     }
 }
 
-pub(super) fn body_refused(id: Option<&NamedBy>, problem: &BodyProblem) -> Box<Told> {
-    let (code, detail) = match problem {
-        BodyProblem::TooLarge => (
+pub(super) fn body_refused(id: Option<&NamedBy>, fault: Fault) -> Box<Told> {
+    let (code, detail) = match fault {
+        Fault::TooLarge => (
             Code::BodyTooLarge,
             "The request body is over the route's body.max_request. Send less, or have the limit \
              raised.",
         ),
-        BodyProblem::TooSlow => (
+        Fault::TooSlow => (
             Code::RequestTimeout,
             "The request body did not arrive within limits.body_timeout. Repeat with the same \
              call id.",
         ),
-        BodyProblem::Broken(_) => (
+        Fault::Broken => (
             Code::BadRequest,
             "The request body ended early or broke its framing. Repeat with the same call id.",
         ),

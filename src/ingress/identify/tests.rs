@@ -1,3 +1,5 @@
+//! Hosts, as heads name them. Call ids are tested over sockets, in `ingress/tests/ids`.
+
 use http::HeaderValue;
 
 use super::*;

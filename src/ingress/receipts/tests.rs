@@ -1,3 +1,5 @@
+//! Receipts as documents: running, settled, by a human, in the queue.
+
 use std::sync::Arc;
 
 use bytes::Bytes;

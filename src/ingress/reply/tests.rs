@@ -1,3 +1,5 @@
+//! The fields of an answer. Whole answers are tested over sockets, in `ingress/tests/shapes`.
+
 use super::*;
 use crate::call::id::IdSource;
 

@@ -96,6 +96,23 @@ async fn odd_framing_is_refused_or_read_one_way_and_the_connection_ends() {
     gate.assert_nothing_arrived();
 }
 
+/// RFC 9112, section 2.2, lets a recipient take a bare LF for the end of a line; what matters is
+/// that it is read one way only.
+#[tokio::test]
+async fn a_bare_line_feed_ends_a_line_and_hides_nothing() {
+    let mut gate = Gate::echo();
+    let mut peer = gate.peer().await;
+    peer.send("POST /orders/1 HTTP/1.1\nHost: t\nX-Call-Id: lf\nContent-Length: 2\n\nhi")
+        .await;
+    assert_eq!(peer.answer().await.body, "hi");
+    assert_eq!(gate.arrivals.recv().await.as_deref(), Some("lf"));
+    let mut peer = gate.peer().await;
+    let head = "POST /orders/1 HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+    peer.send(format!("{head}2\nhi\n0\n\n")).await;
+    assert_eq!(peer.answer().await.code(), "bad-request");
+    gate.assert_nothing_arrived();
+}
+
 #[tokio::test]
 async fn http_1_0_is_answered_in_kind_and_knows_no_chunks() {
     let mut gate = Gate::echo();
