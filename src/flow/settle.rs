@@ -18,7 +18,7 @@ use super::told::{Problem, Shown, Told, Whole, Word};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
-use crate::ledger::{Fact, News, SettledBy, Verdict};
+use crate::ledger::{Fact, News, SettledBy, Verdict, Written};
 use crate::telemetry::labels::{AvoidedBy, Round};
 use crate::upstream::Answer;
 
@@ -186,8 +186,9 @@ impl Drive {
     /// Puts the call into the queue, or in front of a human; one durable step.
     pub(super) async fn park(&mut self, parking: Parking) -> Told {
         let now = self.wall();
-        let unresolved = Unresolved {
+        let mut unresolved = Unresolved {
             parking,
+            recorded: true,
             reached: self.decider.tally().is_unclear(),
             sends: self.decider.tally().sends(),
             kept: parking
@@ -206,16 +207,13 @@ impl Drive {
             .ledger
             .append(self.call.claim, now, intention)
             .await;
-        if let Err(e) = &written {
-            // The row still says "in line, owned by this process"; a restart makes it a dead
-            // letter, and the late tail goes on hearing facts.
-            tracing::error!(
-                call_id = %self.call.call_id,
-                error = %e,
-                "the call was not parked; it becomes a dead letter at the next start"
-            );
-        } else {
-            unresolved.count(&self.call);
+        match written {
+            Ok(Written::Applied) => unresolved.count(&self.call),
+            Ok(Written::Stale) => unresolved.recorded = false,
+            Err(e) => {
+                unresolved.recorded = false;
+                tracing::error!(call_id = %self.call.call_id, error = %e, "the call was not parked");
+            }
         }
         unresolved.told(&self.call)
     }
