@@ -146,6 +146,7 @@ impl Drive {
         });
         self.line_receipt(answer);
         self.receipt = Carried {
+            said: Some(answer),
             result: asked.result,
             document: asked.document,
         };
