@@ -14,6 +14,7 @@ use super::db::Db;
 use super::open::FileLock;
 use super::shared::Shared;
 use crate::ledger::LedgerError;
+use crate::ledger::error::Cause;
 use crate::ledger::pending::{Pending, Reply};
 
 /// The most records one commit carries; measured: more does not make it cheaper per record.
@@ -186,10 +187,10 @@ fn execute(db: &Db, sql: &str) -> rusqlite::Result<()> {
 pub(super) fn write_error(error: rusqlite::Error) -> LedgerError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => LedgerError::Full {
-            source: error.into(),
+            source: Cause::new(error),
         },
         _ => LedgerError::Write {
-            source: error.into(),
+            source: Cause::new(error),
         },
     }
 }
