@@ -94,7 +94,6 @@ impl Clock {
     }
 
     /// Sleeps until `at`, exactly (to tokio's millisecond, never earlier). Needs a tokio runtime.
-    #[must_use]
     pub fn sleep_until(&self, at: Mono) -> ExactSleep {
         let after = Duration::from_nanos(at.0).min(FAR);
         tokio::time::sleep_until(self.began + after)
@@ -109,7 +108,6 @@ impl WallStep {
 }
 
 /// Sleeps for `d`, exactly (to tokio's millisecond, never shorter). Needs a tokio runtime.
-#[must_use]
 pub fn sleep(d: Duration) -> ExactSleep {
     tokio::time::sleep(d.min(FAR))
 }

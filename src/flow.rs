@@ -27,6 +27,7 @@ mod call;
 pub mod dedup;
 mod drive;
 mod late;
+mod listen;
 mod parting;
 mod pass;
 mod passing;
@@ -40,6 +41,7 @@ mod settle;
 pub mod told;
 
 pub use late::Registry as LateRegistry;
+pub use pass::PassBody;
 pub use proof::Standing;
 pub use routes::{Route, Routes};
 
@@ -67,6 +69,8 @@ pub struct Flow {
     pub readiness: Arc<Readiness>,
     /// Exchanges past their attempt timeout.
     pub late: Arc<LateRegistry>,
+    /// Cancelled when the process cannot wait for calls in line any longer: they are parked.
+    pub draining: CancellationToken,
     /// What runs behind a caller's back: late exchanges, streamed ends, records being pursued.
     pub tasks: TaskTracker,
 }
@@ -105,7 +109,8 @@ pub struct Request<B = Bytes> {
 impl Flow {
     /// Until when a call of `route` that is sent at `now` counts as alive without a heartbeat.
     fn lease_until(&self, route: &Route, now: Wall) -> Wall {
-        now.after(route.conf.policy.timeouts.total).after(LEASE_SLACK)
+        now.after(route.conf.policy.timeouts.total)
+            .after(LEASE_SLACK)
     }
 
     /// Runs something nobody waits for, counted so that a drain can wait for it.

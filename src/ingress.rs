@@ -22,14 +22,23 @@ use crate::flow::told::{Problem, Told};
 use crate::ledger::view::CallView;
 use crate::telemetry::metrics::RouteMetrics;
 
+mod answer;
 pub mod body;
 pub mod cores;
+mod floor;
 mod identify;
 pub mod line;
+pub mod listener;
+mod receipts;
+mod reply;
+mod serve;
+mod tether;
+mod wire;
 
 pub use body::Payload;
 pub use cores::{Core, Cores};
 pub use line::Line;
+pub use listener::{Drained, Ingress, Settings};
 
 /// What stands behind this door.
 ///
@@ -88,8 +97,8 @@ pub struct Knock<'a, R> {
     pub route: &'a Arc<R>,
     /// Whose it is.
     pub client: &'a ClientName,
-    /// Its call id.
-    pub call_id: &'a CallId,
+    /// Its call id, as far as its head names one.
+    pub call_id: Option<&'a CallId>,
     /// Its method.
     pub method: &'a Method,
     /// Its header fields, as they arrived.
@@ -124,10 +133,8 @@ pub struct Request<R, B> {
     pub gone: CancellationToken,
     /// The caller's connection.
     pub line: Line,
-    /// When its head was complete, on the monotonic clock.
+    /// When its head was complete.
     pub received: Mono,
-    /// The same moment on the wall clock.
-    pub received_at: Wall,
 }
 
 impl<R, B> Request<R, B> {
@@ -136,12 +143,35 @@ impl<R, B> Request<R, B> {
     pub fn host(&self) -> Option<&str> {
         identify::host(&self.uri, &self.headers)
     }
+
+    fn map<C>(self, change: impl FnOnce(B) -> C) -> Request<R, C> {
+        Request {
+            route: self.route,
+            client: self.client,
+            call_id: self.call_id,
+            source: self.source,
+            method: self.method,
+            uri: self.uri,
+            headers: self.headers,
+            body: change(self.body),
+            peer: self.peer,
+            version: self.version,
+            gone: self.gone,
+            line: self.line,
+            received: self.received,
+        }
+    }
 }
 
 /// The answer to "what became of this call?".
 pub enum Found {
     /// The call, as recorded or as it runs.
-    Call(Box<CallView>),
+    Call {
+        /// Everything known about it.
+        view: Box<CallView>,
+        /// How many rounds its policy gives a dead letter.
+        rounds: usize,
+    },
     /// Not this client's, or not known; this ledger would know every call since then.
     Nothing {
         /// Since when.
@@ -153,3 +183,6 @@ pub enum Found {
         detail: String,
     },
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,10 +43,14 @@ pub mod upstream;
 pub mod flow;
 
 // 4: the doors.
+pub mod compensate;
 pub mod ingress;
 
 // 5: the operator's door.
 pub mod admin;
+
+// 6: everything put together.
+pub mod app;
 
 // 7: the command line.
 pub mod cli;

@@ -1,2 +1,12 @@
-//! The binary.
-fn main() {}
+//! The binary: the allocator, and the command line.
+
+use std::process::ExitCode;
+
+/// A call allocates on its core and its records are freed on the ledger's thread, a pattern that
+/// the system's allocator pays for with locks (measured in docs/performance.md).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    callgate::cli::run(std::env::args_os())
+}

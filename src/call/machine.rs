@@ -140,6 +140,7 @@ impl Machine {
             Event::Closed => self.closed(now),
             Event::ClientGone => self.client_gone(),
             Event::DeadlinePassed => self.deadline_passed(),
+            Event::Draining => self.draining(chance),
             Event::Denied => self.denied(chance),
             Event::LedgerFailed => self.ledger_failed(chance),
         }

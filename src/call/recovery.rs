@@ -111,7 +111,9 @@ impl Recovery {
                 self.tally.late_ended(now);
                 Step::Keep
             }
-            Event::Denied | Event::LedgerFailed => self.over(Reason::LedgerFailed, chance),
+            Event::Denied | Event::LedgerFailed | Event::Draining => {
+                self.over(Reason::LedgerFailed, chance)
+            }
             // A round has no caller and no deadline; answers of a round are always collected.
             Event::ClientGone | Event::DeadlinePassed => Step::Keep,
             Event::Head(_) => self.impossible(chance),
@@ -300,7 +302,6 @@ impl Recovery {
             reason,
             state,
             kept: None,
-            cancelled: false,
         })
     }
 
@@ -310,7 +311,6 @@ impl Recovery {
             reason,
             state: Parked::Manual,
             kept: None,
-            cancelled: false,
         })
     }
 

@@ -47,6 +47,8 @@ pub enum Event {
     ClientGone,
     /// `timeouts.total` has passed.
     DeadlinePassed,
+    /// The process ends before the call does.
+    Draining,
     /// A send was not allowed by a limit or a budget.
     Denied,
     /// The entry of the last step could not be made durable.
@@ -108,8 +110,6 @@ pub struct Parking {
     pub state: Parked,
     /// The attempt whose complete 5xx answer may be handed through.
     pub kept: Option<u8>,
-    /// The caller has gone and the route says `cancel`: no round sends it either.
-    pub cancelled: bool,
 }
 
 /// Where a parked call goes.
@@ -141,6 +141,10 @@ pub enum Reason {
     NeverSent,
     /// The process ended while the call was in line.
     Crash,
+    /// The process was told to end while the call was in line.
+    Drain,
+    /// The caller has gone and the route says `cancel`: no round sends it either.
+    Cancelled,
     /// A streamed answer was cut.
     StreamCut,
     /// A limit or budget forbade the resend.
@@ -190,13 +194,15 @@ impl Step {
 
 impl Reason {
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::RetriesExhausted,
         Self::Deadline,
         Self::RetryAfter,
         Self::NoReceipt,
         Self::NeverSent,
         Self::Crash,
+        Self::Drain,
+        Self::Cancelled,
         Self::StreamCut,
         Self::Denied,
         Self::LedgerFailed,
@@ -217,6 +223,8 @@ impl Reason {
             Self::NoReceipt => "no-receipt",
             Self::NeverSent => "never-sent",
             Self::Crash => "crash",
+            Self::Drain => "drain",
+            Self::Cancelled => "cancelled",
             Self::StreamCut => "stream-cut",
             Self::Denied => "denied",
             Self::LedgerFailed => "ledger-failed",

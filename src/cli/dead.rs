@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::client::Target;
 use super::exit::{Exit, Failure};
 use super::gateway::Gateway;
-use super::output::{self, Column, Output};
+use super::output::{self, Column, Printer};
 use super::receipt;
 
 const LIST: &str = "/api/v1/dead-letters";
@@ -76,14 +76,18 @@ pub struct ShowArgs {
 ///
 /// # Errors
 /// When the gateway cannot be asked, refuses, or has no such row.
-pub fn run(command: &Command, gateway: &Gateway, output: Output) -> Result<Exit, Failure> {
+pub fn run(
+    command: &Command,
+    gateway: &Gateway,
+    printer: &mut Printer<'_>,
+) -> Result<Exit, Failure> {
     match command {
-        Command::List(args) => list(args, gateway, output),
-        Command::Show(args) => show(args, gateway, output),
+        Command::List(args) => list(args, gateway, printer),
+        Command::Show(args) => show(args, gateway, printer),
     }
 }
 
-fn list(args: &ListArgs, gateway: &Gateway, output: Output) -> Result<Exit, Failure> {
+fn list(args: &ListArgs, gateway: &Gateway, printer: &mut Printer<'_>) -> Result<Exit, Failure> {
     let target = Target::new(LIST)
         .with("state", args.state.as_deref())
         .with("route", args.route.as_deref())
@@ -94,7 +98,7 @@ fn list(args: &ListArgs, gateway: &Gateway, output: Output) -> Result<Exit, Fail
         .with("limit", Some(&args.limit.to_string()))
         .with("cursor", args.cursor.as_deref());
     let page = gateway.document(&target)?;
-    output::list(output, &page, COLUMNS)?;
+    printer.list(&page, COLUMNS)?;
     if page["items"].as_array().is_none_or(Vec::is_empty) {
         eprintln!("No dead letter matches.");
     }
@@ -104,12 +108,12 @@ fn list(args: &ListArgs, gateway: &Gateway, output: Output) -> Result<Exit, Fail
     Ok(Exit::Ok)
 }
 
-fn show(args: &ShowArgs, gateway: &Gateway, output: Output) -> Result<Exit, Failure> {
+fn show(args: &ShowArgs, gateway: &Gateway, printer: &mut Printer<'_>) -> Result<Exit, Failure> {
     let target = Target::new(LIST)
         .segment(&args.call_id)
         .with("client", args.client.as_deref());
     let row = gateway.document(&target)?;
-    output::one(output, &row, &table(&row))?;
+    printer.one(&row, &table(&row))?;
     Ok(Exit::Ok)
 }
 

@@ -10,12 +10,17 @@ use http::uri::{Authority, Scheme};
 
 use super::exit::Failure;
 use super::output::Output;
+use crate::config::{self, Config};
+
+/// What an unknown variable counts as while an address is looked for.
+const UNSET: &str = "unset";
 
 /// Where `admin.listen` is unless configured otherwise.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:9090";
 
 /// Options of every command that asks a running gateway.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Asking a running gateway")]
 pub struct GatewayArgs {
     /// How results are shown
     #[arg(short, long, global = true, value_enum, default_value_t)]
@@ -68,9 +73,13 @@ impl GatewayArgs {
     ///
     /// # Errors
     /// When the address is none, or the configuration that would name it cannot be used.
-    pub fn find(
+    pub fn find(self) -> Result<Gateway, Failure> {
+        self.find_with(in_usual_places)
+    }
+
+    fn find_with(
         self,
-        configured: fn(Option<&Path>) -> anyhow::Result<Option<Configured>>,
+        configured: impl FnOnce() -> Result<Option<Configured>, Failure>,
     ) -> Result<Gateway, Failure> {
         let given = self.token.filter(|token| !token.is_empty());
         if let Some(url) = self.admin.filter(|url| !url.is_empty()) {
@@ -82,7 +91,7 @@ impl GatewayArgs {
                 origin: Origin::Asked,
             });
         }
-        let (address, token, origin) = match configured(None)? {
+        let (address, token, origin) = match configured()? {
             Some(found) => (
                 reachable(found.admin),
                 found.token,
@@ -98,6 +107,43 @@ impl GatewayArgs {
             origin,
         })
     }
+}
+
+/// The operator's address in the first of the usual configuration files.
+fn in_usual_places() -> Result<Option<Configured>, Failure> {
+    config::find_default()
+        .map(|file| in_file(&file))
+        .transpose()
+}
+
+/// The operator's address in `file`. Variables that this shell does not have (the tool's secrets,
+/// most likely) stand in the way of serving, but not of finding the address.
+fn in_file(file: &Path) -> Result<Configured, Failure> {
+    let config = config::load(file).or_else(|report| without_variables(file).ok_or(report));
+    let config = config.map_err(|report| {
+        Failure::Usage(format!(
+            "the configuration that would say where the gateway is cannot be used:\n{report}\n  \
+             Correct it, or say where the gateway is with --admin URL or CALLGATE_ADMIN."
+        ))
+    })?;
+    let token = config
+        .admin
+        .token
+        .as_ref()
+        .map(|token| token.reveal().to_owned());
+    let token = token.filter(|token| token != UNSET);
+    Ok(Configured {
+        file: file.to_owned(),
+        admin: config.admin.listen,
+        token,
+    })
+}
+
+fn without_variables(file: &Path) -> Option<Config> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let folder = file.parent().unwrap_or_else(|| Path::new(""));
+    let known = |name: &str| Some(std::env::var(name).unwrap_or_else(|_| UNSET.to_owned()));
+    config::parse(&text, &file.display().to_string(), folder, &known).ok()
 }
 
 /// An address to connect to, for one that is listened on: "everywhere" is reached on loopback.
@@ -166,37 +212,58 @@ mod tests {
         }
     }
 
-    fn none(_: Option<&Path>) -> anyhow::Result<Option<Configured>> {
+    fn none() -> Result<Option<Configured>, Failure> {
         Ok(None)
     }
 
-    fn found(_: Option<&Path>) -> anyhow::Result<Option<Configured>> {
+    fn found() -> Result<Option<Configured>, Failure> {
         Ok(Some(Configured {
             file: PathBuf::from("callgate.yaml"),
-            admin: "0.0.0.0:9191".parse()?,
+            admin: SocketAddr::from(([0, 0, 0, 0], 9191)),
             token: Some("from-file".to_owned()),
         }))
     }
 
     #[test]
+    fn a_file_tells_the_address_although_the_shell_lacks_its_secrets() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("callgate.yaml");
+        let text = "admin: { listen: 127.0.0.1:9292, token: '${CALLGATE_TEST_NO_TOKEN}' }\n\
+                    routes:\n\
+                    - name: orders\n  \
+                      upstream:\n    \
+                        url: http://127.0.0.1:9000\n    \
+                        headers: { X-Tool: '${CALLGATE_TEST_NO_SECRET}' }\n";
+        std::fs::write(&file, text).unwrap();
+        let found = in_file(&file).unwrap();
+        assert_eq!((found.admin.port(), found.token), (9292, None));
+        std::fs::write(&file, "routes: 7\n").unwrap();
+        let failure = in_file(&file).unwrap_err();
+        assert_eq!(failure.exit().code(), 2);
+        assert!(failure.to_string().contains("--admin URL"), "{failure}");
+    }
+
+    #[test]
     fn the_option_wins_then_the_file_then_the_default() {
-        let asked = args(Some("http://gw:1/base/"), None).find(found).unwrap();
+        let asked = args(Some("http://gw:1/base/"), None)
+            .find_with(found)
+            .unwrap();
         assert_eq!(
             (asked.url().as_str(), asked.token),
             ("http://gw:1/base", None)
         );
-        let bare = args(Some("gw:1"), Some("t")).find(none).unwrap();
+        let bare = args(Some("gw:1"), Some("t")).find_with(none).unwrap();
         assert_eq!(
             (bare.url().as_str(), bare.token.as_deref()),
             ("http://gw:1", Some("t"))
         );
-        let file = args(Some(""), Some("")).find(found).unwrap();
+        let file = args(Some(""), Some("")).find_with(found).unwrap();
         assert_eq!(file.url(), "http://127.0.0.1:9191");
         assert_eq!(file.token.as_deref(), Some("from-file"));
         assert_eq!(file.origin.to_string(), "admin.listen in callgate.yaml");
-        let over = args(None, Some("mine")).find(found).unwrap();
+        let over = args(None, Some("mine")).find_with(found).unwrap();
         assert_eq!(over.token.as_deref(), Some("mine"));
-        let default = args(None, None).find(none).unwrap();
+        let default = args(None, None).find_with(none).unwrap();
         assert_eq!(default.url(), "http://127.0.0.1:9090");
     }
 
@@ -210,7 +277,7 @@ mod tests {
             ("http://", "is no URL"),
         ];
         for (url, why) in table {
-            let failure = args(Some(url), None).find(none).unwrap_err();
+            let failure = args(Some(url), None).find_with(none).unwrap_err();
             assert!(failure.to_string().contains(why), "{failure}");
             assert!(
                 failure.to_string().contains("http://127.0.0.1:9090"),

@@ -3,7 +3,7 @@
 use super::client::Target;
 use super::exit::{Exit, Failure};
 use super::gateway::Gateway;
-use super::output;
+use super::output::Printer;
 
 /// `callgate health`
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -17,14 +17,18 @@ pub struct HealthArgs {
 ///
 /// # Errors
 /// When the gateway does not answer.
-pub fn run(args: &HealthArgs, gateway: &Gateway) -> Result<Exit, Failure> {
+pub fn run(
+    args: &HealthArgs,
+    gateway: &Gateway,
+    printer: &mut Printer<'_>,
+) -> Result<Exit, Failure> {
     let path = if args.live {
         "/livez"
     } else {
         "/readyz?verbose"
     };
     let answer = gateway.ask(&Target::new(path))?;
-    output::print(&String::from_utf8_lossy(&answer.body))?;
+    printer.text(&String::from_utf8_lossy(&answer.body))?;
     Ok(if answer.status.is_success() {
         Exit::Ok
     } else {

@@ -22,46 +22,48 @@ pub enum Output {
     Ndjson,
 }
 
+/// Where results go, and in which form.
+pub struct Printer<'a> {
+    form: Output,
+    out: &'a mut dyn Write,
+}
+
 /// One column of a list: its heading and the member it shows.
 pub(super) type Column = (&'static str, &'static str);
 
-/// Writes a list.
-///
-/// # Errors
-/// When standard output does not take it.
-pub(super) fn list(output: Output, page: &Value, columns: &[Column]) -> io::Result<()> {
-    let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
-    match output {
-        Output::Json => document(page),
-        Output::Ndjson => {
-            let mut out = io::stdout().lock();
-            items.iter().try_for_each(|item| writeln!(out, "{item}"))
+impl<'a> Printer<'a> {
+    /// Prints to `out`.
+    pub fn new(form: Output, out: &'a mut dyn Write) -> Self {
+        Self { form, out }
+    }
+
+    /// A list: the columns of its items, or the page as it came.
+    pub(super) fn list(&mut self, page: &Value, columns: &[Column]) -> io::Result<()> {
+        let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
+        match self.form {
+            Output::Json => self.text(&format!("{page:#}\n")),
+            Output::Ndjson => items
+                .iter()
+                .try_for_each(|item| writeln!(self.out, "{item}")),
+            Output::Table if items.is_empty() => Ok(()),
+            Output::Table => self.text(&rows(items, columns)),
         }
-        Output::Table if items.is_empty() => Ok(()),
-        Output::Table => print(&rows(items, columns)),
     }
-}
 
-/// Writes one thing: as its table, or as the document it came as.
-///
-/// # Errors
-/// When standard output does not take it.
-pub(super) fn one(output: Output, whole: &Value, table: &str) -> io::Result<()> {
-    match output {
-        Output::Table => print(table),
-        Output::Json => document(whole),
-        Output::Ndjson => print(&format!("{whole}\n")),
+    /// One thing: its table, or the document as it came.
+    pub(super) fn one(&mut self, whole: &Value, table: &str) -> io::Result<()> {
+        match self.form {
+            Output::Table => self.text(table),
+            Output::Json => self.text(&format!("{whole:#}\n")),
+            Output::Ndjson => self.text(&format!("{whole}\n")),
+        }
     }
-}
 
-fn document(whole: &Value) -> io::Result<()> {
-    print(&format!("{whole:#}\n"))
-}
-
-pub(super) fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    /// Text as it is.
+    pub(super) fn text(&mut self, text: &str) -> io::Result<()> {
+        self.out.write_all(text.as_bytes())?;
+        self.out.flush()
+    }
 }
 
 /// Items as aligned columns with a heading.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::client::Target;
 use super::exit::{Exit, Failure};
 use super::gateway::Gateway;
-use super::output::{self, Column, Output};
+use super::output::{self, Column, Printer};
 use crate::call::receipt::State;
 
 const ATTEMPTS: &[Column] = &[
@@ -49,12 +49,16 @@ pub struct ReceiptArgs {
 ///
 /// # Errors
 /// When the gateway cannot be asked, refuses, or knows no such call.
-pub fn run(args: &ReceiptArgs, gateway: &Gateway, output: Output) -> Result<Exit, Failure> {
+pub fn run(
+    args: &ReceiptArgs,
+    gateway: &Gateway,
+    printer: &mut Printer<'_>,
+) -> Result<Exit, Failure> {
     let target = Target::new("/api/v1/calls")
         .segment(&args.call_id)
         .with("client", args.client.as_deref());
     let call = gateway.document(&target)?;
-    output::one(output, &call, &table(&call))?;
+    printer.one(&call, &table(&call))?;
     Ok(exit(&call))
 }
 

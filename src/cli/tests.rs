@@ -12,7 +12,6 @@ use super::*;
 use crate::admin;
 use crate::admin::tests::fixture::{dead as dead_letter, settled};
 use crate::admin::tests::shelf::Shelf;
-use output::Output;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(line.split_whitespace())
@@ -31,6 +30,10 @@ fn every_command_of_the_documentation_parses() {
         "callgate serve",
         "callgate serve --config callgate.yaml",
         "callgate serve --tool http://127.0.0.1:9000",
+        "callgate serve --tool http://127.0.0.1:9000 --listen 127.0.0.1:8181 --ledger memory:",
+        "callgate init",
+        "callgate check",
+        "callgate check --config callgate.yaml --print",
         "callgate dead list",
         "callgate dead list --state MANUAL --route orders --client billing --older-than 2h",
         "callgate dead list --error reset --key k --limit 5 --cursor 7.1 -o ndjson",
@@ -51,6 +54,7 @@ fn wrong_lines_are_usage_errors() {
         "callgate",
         "callgate fly",
         "callgate serve --config a.yaml --tool http://127.0.0.1:9000",
+        "callgate serve --listen 127.0.0.1:8181",
         "callgate dead list --limit many",
         "callgate receipt",
         "callgate dead list -o xml",
@@ -98,7 +102,7 @@ impl Listening {
         Self::start(admin::router(admin::tests::admin(shelf, token)))
     }
 
-    fn run(&self, line: &str) -> Result<Exit, Failure> {
+    fn run(&self, line: &str) -> Result<(Exit, String), Failure> {
         run_at(&self.url, line)
     }
 }
@@ -114,16 +118,21 @@ impl Drop for Listening {
     }
 }
 
-/// Runs a client command against `url`; the environment of the test does not matter.
-fn run_at(url: &str, line: &str) -> Result<Exit, Failure> {
+/// Runs a client command against `url`.
+fn run_at(url: &str, line: &str) -> Result<(Exit, String), Failure> {
     let cli = parse(&format!("callgate --admin {url} {line}")).expect("a valid line");
-    let gateway = cli.gateway.find(|_| Ok(None))?;
-    match cli.command {
-        Command::Dead(command) => dead::run(&command, &gateway, Output::Ndjson),
-        Command::Receipt(args) => receipt::run(&args, &gateway, Output::Ndjson),
-        Command::Health(args) => health::run(&args, &gateway),
-        Command::Demo(_) | Command::Serve(_) => unreachable!("no client command"),
-    }
+    let mut out = Vec::new();
+    let mut printer = Printer::new(cli.gateway.output, &mut out);
+    let gateway = cli.gateway.find()?;
+    let exit = match cli.command {
+        Command::Dead(command) => dead::run(&command, &gateway, &mut printer),
+        Command::Receipt(args) => receipt::run(&args, &gateway, &mut printer),
+        Command::Health(args) => health::run(&args, &gateway, &mut printer),
+        Command::Demo(_) | Command::Serve(_) | Command::Init | Command::Check(_) => {
+            unreachable!("no client command")
+        }
+    };
+    Ok((exit?, String::from_utf8(out).expect("output is text")))
 }
 
 fn shelf() -> Shelf {
@@ -138,18 +147,46 @@ fn shelf() -> Shelf {
 fn commands_end_as_the_gateway_answers() {
     let gateway = Listening::of(shelf(), Some("t"));
     let table = [
-        ("receipt ord/1 --token t", Exit::Ok),
-        ("dead list --state QUEUED --token t", Exit::Ok),
-        ("dead list --state STUCK --token t", Exit::Usage),
-        ("receipt nobody --token t", Exit::NotFound),
-        ("dead show ord/1 --token t", Exit::NotFound),
-        ("receipt ord/1 --token wrong", Exit::Failed),
-        ("health", Exit::Ok),
-        ("health --live", Exit::Ok),
+        (
+            "receipt ord/1 --token t",
+            Exit::Ok,
+            "call id     ord/1\nstate       SUCCESS\n",
+        ),
+        (
+            "receipt ord/1 --token t -o ndjson",
+            Exit::Ok,
+            "{\"callId\":\"ord/1\",\"client\":",
+        ),
+        (
+            "dead list --state QUEUED --token t",
+            Exit::Ok,
+            "CALL ID  STATE   ROUTE   CLIENT ",
+        ),
+        (
+            "dead list --token t -o ndjson",
+            Exit::Ok,
+            "{\"call_id\":\"ord-1\",\"route\":",
+        ),
+        (
+            "dead list --token t -o json",
+            Exit::Ok,
+            "{\n  \"items\": [\n    {\n      \"call_id\":",
+        ),
+        ("dead list --state STUCK --token t", Exit::Usage, ""),
+        ("receipt nobody --token t", Exit::NotFound, ""),
+        ("dead show ord/1 --token t", Exit::NotFound, ""),
+        ("receipt ord/1 --token wrong", Exit::Failed, ""),
+        ("health", Exit::Ok, "ready\n[+] ledger\n"),
+        ("health --live", Exit::Ok, "alive\n"),
     ];
-    for (line, expected) in table {
-        let exit = gateway.run(line).unwrap_or_else(|failure| failure.exit());
+    for (line, expected, begins) in table {
+        let ended = gateway.run(line);
+        let (exit, out) = ended.unwrap_or_else(|failure| (failure.exit(), String::new()));
         assert_eq!(exit, expected, "{line}");
+        assert!(
+            out.starts_with(begins) && out.is_empty() == begins.is_empty(),
+            "{line}: {out}"
+        );
     }
     let refused = gateway
         .run("dead list --token wrong")
@@ -163,8 +200,15 @@ fn a_gateway_that_is_not_ready_fails_the_health_check() {
     let sick = Shelf::default();
     *sick.failing.lock() = Some("disk full".into());
     let gateway = Listening::of(sick, None);
-    assert_eq!(gateway.run("health").expect("it answers"), Exit::Failed);
-    assert_eq!(gateway.run("health --live").expect("it answers"), Exit::Ok);
+    let (exit, out) = gateway.run("health").expect("it answers");
+    assert_eq!(
+        (exit, &*out),
+        (Exit::Failed, "not ready\n[-] ledger: disk full\n")
+    );
+    assert_eq!(
+        gateway.run("health --live").expect("it answers").0,
+        Exit::Ok
+    );
 }
 
 #[test]

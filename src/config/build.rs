@@ -27,7 +27,7 @@ const NAME_BYTES_MAX: usize = 48;
 ///
 /// # Errors
 /// Every mistake found, in no particular order.
-pub fn build(root: &Value, base: &FilePath) -> Result<Config, Vec<Mistake>> {
+pub(super) fn build(root: &Value, base: &FilePath) -> Result<Config, Vec<Mistake>> {
     let mut builder = Builder {
         base,
         mistakes: Vec::new(),

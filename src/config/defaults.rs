@@ -1,7 +1,7 @@
 //! The default values, as code; `config/callgate.yaml` shows them with comments, and a test holds
 //! both equal.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,21 +24,21 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Where callers connect when nothing else is said.
-pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+pub(super) const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 /// The name of a node whose host has none that fits.
-pub const NODE: &str = "callgate";
+pub(super) const NODE: &str = "callgate";
 /// Exchanges kept open past their attempt timeout, per upstream.
-pub const LATE_MAX: usize = 64;
+pub(super) const LATE_MAX: usize = 64;
 /// Rounds of one route that may run at once.
-pub const COMPENSATION_WORKERS: usize = 8;
+pub(super) const COMPENSATION_WORKERS: usize = 8;
 /// The longest receipt read.
-pub const RECEIPT_BODY_MAX: usize = 1 << 20;
+pub(super) const RECEIPT_BODY_MAX: usize = 1 << 20;
 /// Where a tool is asked, when its path is not given.
-pub const RECEIPT_PATH: &str = "/receipts/{call_id}";
+pub(super) const RECEIPT_PATH: &str = "/receipts/{call_id}";
 /// Where another callgate is asked.
-pub const CALLGATE_RECEIPT_PATH: &str = "/_callgate/receipts/{call_id}";
+pub(super) const CALLGATE_RECEIPT_PATH: &str = "/_callgate/receipts/{call_id}";
 /// The header field that carries a call's id.
-pub const CALL_ID_HEADER: HeaderName = HeaderName::from_static("x-call-id");
+pub(super) const CALL_ID_HEADER: HeaderName = HeaderName::from_static("x-call-id");
 
 impl Default for Log {
     fn default() -> Self {

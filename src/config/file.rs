@@ -41,9 +41,9 @@ pub enum Tree {
     /// Text, quoted or not.
     Text(String),
     /// A list.
-    List(Vec<Tree>),
+    List(Vec<Self>),
     /// A map, in the order of the file; every key once.
-    Map(Vec<(String, Tree)>),
+    Map(Vec<(String, Self)>),
 }
 
 impl Tree {
@@ -162,6 +162,7 @@ fn stopped(text: &str, file: &str, error: &serde_yaml::Error, own: Option<String
 fn stop(text: &str, file: &str, position: Option<Position>, message: String) -> Report {
     let source = position
         .and_then(|at| text.lines().nth(at.line - 1))
+        .filter(|line| !may_hold_secret(line))
         .map(str::to_owned);
     let finding = Finding {
         position,
@@ -174,6 +175,22 @@ fn stop(text: &str, file: &str, position: Option<Position>, message: String) -> 
         findings: vec![finding],
         left_out: 0,
     }
+}
+
+/// Whether a line looks as if it held a secret; without a tree there is only its looks.
+fn may_hold_secret(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    [
+        "token",
+        "authorization",
+        "cookie",
+        "key",
+        "secret",
+        "password",
+        "headers",
+    ]
+    .iter()
+    .any(|word| line.contains(word))
 }
 
 /// What the first pass counts, and our own reason when it stops.
@@ -198,14 +215,14 @@ struct Grow<'b> {
     depth: usize,
 }
 
-impl<'b> Grow<'b> {
-    fn below<E: Error>(self) -> Result<Grow<'b>, E> {
+impl Grow<'_> {
+    fn below<E: Error>(self) -> Result<Self, E> {
         if self.depth >= DEPTH_MAX {
             return self
                 .bounds
                 .refuse(format!("nested deeper than {DEPTH_MAX} levels"));
         }
-        Ok(Grow {
+        Ok(Self {
             depth: self.depth + 1,
             ..self
         })

@@ -114,16 +114,7 @@ fn show_route(route: &Route) -> Value {
             "window": show_duration(route.idempotency.window),
         }),
     );
-    put(
-        "compensation",
-        json!({
-            "rounds": policy.compensation.rounds.iter().copied().map(show_duration).collect::<Vec<_>>(),
-            "resend": policy.compensation.resend,
-            "lease": show_duration(policy.compensation.lease),
-            "workers": route.compensation_workers,
-            "on_failed": word(policy.compensation.on_failed),
-        }),
-    );
+    put("compensation", show_compensation(route));
     put(
         "unresolved_status",
         policy.unresolved_status.as_u16().into(),
@@ -247,6 +238,18 @@ fn show_retry(retry: &Retry) -> Value {
         "jitter": n.jitter,
         "on": n.on.into_iter().map(word).collect::<Vec<_>>(),
         "resend_on": resend_words(n.resend_on),
+    })
+}
+
+fn show_compensation(route: &Route) -> Value {
+    let compensation = &route.policy.compensation;
+    let rounds = compensation.rounds.iter().copied();
+    json!({
+        "rounds": rounds.map(show_duration).collect::<Vec<_>>(),
+        "resend": compensation.resend,
+        "lease": show_duration(compensation.lease),
+        "workers": route.compensation_workers,
+        "on_failed": word(compensation.on_failed),
     })
 }
 

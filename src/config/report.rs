@@ -156,8 +156,9 @@ impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, step) in self.0.iter().enumerate() {
             match step {
-                Step::Key(key) if at == 0 => f.write_str(key)?,
-                Step::Key(key) => write!(f, ".{key}")?,
+                // A key may hold anything; a line of a log may not.
+                Step::Key(key) if at == 0 => write!(f, "{}", key.escape_debug())?,
+                Step::Key(key) => write!(f, ".{}", key.escape_debug())?,
                 Step::Index(index) => write!(f, "[{index}]")?,
             }
         }

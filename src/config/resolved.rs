@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::route::Route;
+use super::words::Word;
 
 /// One load of the configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +60,14 @@ pub enum LogLevel {
     Debug,
     /// Everything.
     Trace,
+}
+
+impl LogLevel {
+    /// The word in the file.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.word().expect("every level has a word")
+    }
 }
 
 /// Text or JSON (`log.format`).

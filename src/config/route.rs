@@ -167,7 +167,7 @@ pub struct CallIdRule {
     pub header: HeaderName,
     /// The first part of ids made here; the route's name when not set.
     pub prefix: Arc<str>,
-    /// Where a JSON body may carry it.
+    /// Where a JSON body may carry it; always `None` until `flow` reads it (the key is refused).
     pub body: Option<JsonPointer>,
 }
 

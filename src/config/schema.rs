@@ -119,6 +119,7 @@ mod tests {
         let samples = [
             include_str!("../../config/callgate.yaml"),
             include_str!("../../config/start.yaml"),
+            include_str!("../../config/demo.yaml"),
             include_str!("tests/everything.yaml"),
         ];
         for sample in samples {

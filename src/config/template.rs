@@ -3,8 +3,11 @@
 //! Filling a template in (percent-encoding for a path, JSON-escaping for a body) is the user's
 //! part, because it depends on where the text goes.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+
+use serde_json::Value;
 
 /// Text with places for a call's id and key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +107,24 @@ impl JsonPointer {
         (shape && escapes).then(|| Self(Arc::from(text)))
     }
 
+    /// The value it points at.
+    #[must_use]
+    pub fn find<'v>(&self, document: &'v Value) -> Option<&'v Value> {
+        document.pointer(&self.0)
+    }
+
+    /// The word it points at: text as it stands, a number or a flag as it is written in JSON, so
+    /// that `{"code": 0}` is matched by the word `"0"`.
+    #[must_use]
+    pub fn word<'v>(&self, document: &'v Value) -> Option<Cow<'v, str>> {
+        match self.find(document)? {
+            Value::String(text) => Some(Cow::Borrowed(text)),
+            Value::Number(number) => Some(Cow::Owned(number.to_string())),
+            Value::Bool(flag) => Some(Cow::Borrowed(if *flag { "true" } else { "false" })),
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+        }
+    }
+
     /// The pointer's text, as `serde_json::Value::pointer` takes it.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -153,6 +174,29 @@ mod tests {
         }
         for bad in ["a", "a/b", "/a~", "/a~2", "~0"] {
             assert_eq!(JsonPointer::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_text_a_number_or_a_flag() {
+        let document = serde_json::json!({ "a": "x", "b": [0, 1.5, true, null], "c": {} });
+        let word = |at: &str| {
+            JsonPointer::parse(at)
+                .unwrap()
+                .word(&document)
+                .map(Cow::into_owned)
+        };
+        let table = [
+            ("/a", Some("x")),
+            ("/b/0", Some("0")),
+            ("/b/1", Some("1.5")),
+            ("/b/2", Some("true")),
+            ("/b/3", None),
+            ("/c", None),
+            ("/d", None),
+        ];
+        for (at, expected) in table {
+            assert_eq!(word(at).as_deref(), expected, "{at}");
         }
     }
 }

@@ -37,3 +37,5 @@ fn with_route(keys: &str) -> String {
     let keys = keys.replace('\n', "\n    ");
     format!("routes:\n  - name: r\n    upstream: {{ url: \"http://t\" }}\n    {keys}\n")
 }
+
+mod damaged;

@@ -7,7 +7,7 @@ use crate::call::outcome::Cause;
 use crate::call::policy::{BelieveNotFound, OnClientGone, OnFailed, Records, UnresolvedAnswer};
 
 /// An enum whose variants are words in the file.
-pub trait Word: Copy + PartialEq + 'static {
+pub(crate) trait Word: Copy + PartialEq + 'static {
     /// The words, in the order of the documentation.
     const NAMES: &'static [&'static str];
     /// The variants, in the same order.

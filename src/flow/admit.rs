@@ -6,17 +6,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderValue;
 use http::header::HOST;
 use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue};
 
 use super::call::{Call, Decider, Place, Sendable};
 use super::drive::Drive;
-use super::told::{Problem, Told};
-use super::{Flow, Request, dedup, reading, record};
+use super::told::{Problem, Told, Word};
+use super::{Flow, Request, dedup, parting, reading, record};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::machine::Machine;
-use crate::ledger::{Begun, LedgerError, NewCall, StoredRequest};
+use crate::call::time::Wall;
+use crate::ledger::{Begun, Claim, LedgerError, NewCall, StoredRequest};
 use crate::telemetry::labels::{AvoidedBy, Bound};
 use crate::telemetry::log::CallLine;
 use crate::upstream::Core;
@@ -25,7 +26,7 @@ use crate::upstream::headers::{self, Hop};
 impl Flow {
     /// Makes the call (`effects: once`): records it, sends it, settles it or parks it. Runs to its
     /// end whether its caller stays or not.
-    pub async fn call(self: &Arc<Self>, core: &Core, request: Request<Bytes>) -> Told {
+    pub async fn call(self: &Arc<Self>, core: &Core, mut request: Request<Bytes>) -> Told {
         let Ok(target) = request.route.tool.target(&request.target) else {
             let detail = "The path cannot be appended to the tool's address. Correct the path.";
             return Told::refused_unseen(
@@ -34,40 +35,43 @@ impl Flow {
                 detail,
             );
         };
-        let gone = request.gone.clone();
-        let new = self.record(&request, &target, core);
-        let (received, client) = (request.received, request.client.clone());
+        let fields = self.prepared(&mut request);
+        let new = self.record(&request, &target, &fields, core);
         match self.ledger.begin(new).await {
             Ok(Begun::Claimed(claim)) => {
                 let recorded = core.clock.mono();
-                let call = self.claimed(request, target, claim, core);
-                let policy = Arc::clone(&call.route.conf.policy);
-                let machine = Decider::Line(Machine::new(policy, recorded));
-                let mut drive = Drive::new(self, core, call, machine, gone);
-                drive.received(received, recorded);
+                let times = (request.received, recorded);
+                let gone = request.gone.clone();
+                let call = claimed(request, target, fields, claim, core.clock.wall());
+                let machine = Machine::new(Arc::clone(&call.route.conf.policy), recorded);
+                let mut drive = Drive::new(self, core, call, Decider::Line(machine), gone);
+                drive.received(times.0, times.1);
                 drive.run().await
             }
             Ok(begun) => {
-                let told = self.known(&request, begun);
-                self.line(&request, &client, &told, core);
+                let told = known(&request, begun);
+                line(&request, &fields, &told, core);
                 told
             }
             Err(e) => {
                 let told = self.unrecorded(&request, &e);
-                self.line(&request, &client, &told, core);
+                line(&request, &fields, &told, core);
                 told
             }
         }
     }
 
     /// The call as the ledger takes it. Its credentials end here.
-    fn record(&self, request: &Request<Bytes>, target: &PathAndQuery, core: &Core) -> NewCall {
+    fn record(
+        &self,
+        request: &Request<Bytes>,
+        target: &PathAndQuery,
+        fields: &HeaderMap,
+        core: &Core,
+    ) -> NewCall {
         let route = &request.route;
         let now = core.clock.wall();
-        let mut prepared = request.headers.clone();
-        self.prepare(&mut prepared, request);
-        let (kept, credential) =
-            record::without_credentials(&prepared, &route.conf.secret_headers);
+        let (headers, credential) = record::without_credentials(fields, &route.conf.secret_headers);
         NewCall {
             client: request.client.clone(),
             call_id: request.call_id.clone(),
@@ -85,7 +89,7 @@ impl Flow {
             request: StoredRequest {
                 method: request.method.clone(),
                 target: Arc::from(target.as_str()),
-                headers: kept,
+                headers,
                 body: request.body.clone(),
                 credential,
             },
@@ -100,65 +104,25 @@ impl Flow {
         }
     }
 
-    /// What ends at this hop goes, this hop's traces come.
-    pub(super) fn prepare<B>(&self, fields: &mut http::HeaderMap, request: &Request<B>) {
-        let host = request.host.as_deref().and_then(|host| HeaderValue::from_str(host).ok());
+    /// The request's fields as every send carries them: what ends at this hop is gone, this hop's
+    /// traces are there.
+    pub(super) fn prepared<B>(&self, request: &mut Request<B>) -> HeaderMap {
+        let mut fields = std::mem::take(&mut request.headers);
+        let host = request
+            .host
+            .as_deref()
+            .and_then(|host| HeaderValue::from_str(host).ok());
         let forwarded = headers::forwarded(request.peer.ip(), host.as_ref(), "http");
-        let hop = Hop { node: &self.node, version: request.version, forwarded: &forwarded };
         if let Some(host) = host {
             fields.insert(HOST, host);
         }
-        headers::prepare(fields, &request.route.conf.call_id.header, &hop);
-    }
-
-    fn claimed(
-        &self,
-        request: Request<Bytes>,
-        target: PathAndQuery,
-        claim: crate::ledger::Claim,
-        core: &Core,
-    ) -> Call {
-        let mut prepared = request.headers.clone();
-        self.prepare(&mut prepared, &request);
-        let secret = &request.route.conf.secret_headers;
-        let credential = record::credentials(&prepared, secret).next().is_some();
-        Call {
-            first_sent: core.clock.wall(),
-            same_address: true,
-            place: Place::Line,
-            client: request.client,
-            call_id: request.call_id,
-            source: request.source,
-            claim,
-            request: Sendable {
-                method: request.method,
-                target,
-                headers: prepared,
-                idempotency_key: None,
-                body: request.body,
-                credential,
-            },
-            route: request.route,
-        }
-    }
-
-    fn known(&self, request: &Request<Bytes>, begun: Begun) -> Told {
-        let known = match begun {
-            Begun::Known(known) | Begun::KeyTaken(known) => known,
-            Begun::Foreign => {
-                let call = Some((request.call_id.clone(), request.source));
-                return Told::refused(call, dedup::reused_problem());
-            }
-            Begun::Claimed(_) => {
-                let call = Some((request.call_id.clone(), request.source));
-                return Told::refused(call, super::parting::internal());
-            }
+        let hop = Hop {
+            node: &self.node,
+            version: request.version,
+            forwarded: &forwarded,
         };
-        let told = dedup::told(&known);
-        if told.word == super::told::Word::Replayed {
-            request.route.metrics.avoided.inc(AvoidedBy::Replay);
-        }
-        told
+        headers::prepare(&mut fields, &request.route.conf.call_id.header, &hop);
+        fields
     }
 
     fn unrecorded(&self, request: &Request<Bytes>, error: &LedgerError) -> Told {
@@ -184,30 +148,66 @@ impl Flow {
         problem.retry_after = Some(std::time::Duration::from_secs(1));
         Told::refused(Some((request.call_id.clone(), request.source)), problem)
     }
+}
 
-    /// The line of a call that was not driven.
-    fn line(
-        &self,
-        request: &Request<Bytes>,
-        client: &crate::call::id::ClientName,
-        told: &Told,
-        core: &Core,
-    ) {
-        let trace_id = reading::trace_id(&request.headers);
-        CallLine {
-            call_id: Some(&request.call_id),
-            source: Some(request.source),
-            route: &request.route.conf.name,
-            client: Some(client),
-            outcome: told.word,
-            status: told.shown.status(),
-            code: told.shown.code(),
-            attempts: &[],
-            total: core.clock.mono().since(request.received),
-            recorded: None,
-            trace_id,
-            clean: false,
-        }
-        .emit();
+fn claimed(
+    request: Request<Bytes>,
+    target: PathAndQuery,
+    fields: HeaderMap,
+    claim: Claim,
+    now: Wall,
+) -> Call {
+    let secret = &request.route.conf.secret_headers;
+    let credential = record::credentials(&fields, secret).next().is_some();
+    Call {
+        first_sent: now,
+        same_address: true,
+        place: Place::Line,
+        client: request.client,
+        call_id: request.call_id,
+        source: request.source,
+        claim,
+        request: Sendable {
+            method: request.method,
+            target,
+            headers: fields,
+            idempotency_key: None,
+            body: request.body,
+            credential,
+        },
+        route: request.route,
     }
+}
+
+fn known(request: &Request<Bytes>, begun: Begun) -> Told {
+    let refused = |problem| Told::refused(Some((request.call_id.clone(), request.source)), problem);
+    let known = match begun {
+        Begun::Known(known) | Begun::KeyTaken(known) => known,
+        Begun::Foreign => return refused(dedup::reused_problem()),
+        Begun::Claimed(_) => return refused(parting::internal()),
+    };
+    let told = dedup::told(&known);
+    if told.word == Word::Replayed {
+        request.route.metrics.avoided.inc(AvoidedBy::Replay);
+    }
+    told
+}
+
+/// The line of a call that was not driven.
+fn line(request: &Request<Bytes>, fields: &HeaderMap, told: &Told, core: &Core) {
+    CallLine {
+        call_id: Some(&request.call_id),
+        source: Some(request.source),
+        route: &request.route.conf.name,
+        client: Some(&request.client),
+        outcome: told.word,
+        status: told.shown.status(),
+        code: told.shown.code(),
+        attempts: &[],
+        total: core.clock.mono().since(request.received),
+        recorded: None,
+        trace_id: reading::trace_id(fields),
+        clean: false,
+    }
+    .emit();
 }

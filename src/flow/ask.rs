@@ -58,7 +58,10 @@ impl Inquiry {
             None => Asked::unknown(Why::NoQuestion),
             Some(receipts) => self.ask(receipts).await,
         };
-        Heard { asked, took: self.core.clock.mono().since(began) }
+        Heard {
+            asked,
+            took: self.core.clock.mono().since(began),
+        }
     }
 
     async fn ask(&self, receipts: &Receipts) -> Asked {
@@ -131,7 +134,10 @@ impl Drive {
             detail,
         });
         self.line_receipt(answer);
-        self.receipt = Carried { result: asked.result, document: asked.document };
+        self.receipt = Carried {
+            result: asked.result,
+            document: asked.document,
+        };
         answer
     }
 
@@ -151,7 +157,11 @@ impl Drive {
         let first_sent = call.first_sent;
         let policy = call.route.conf.policy.receipt;
         Belief {
-            proven: call.route.receipts.as_ref().is_some_and(|r| r.trust.is_proven()),
+            proven: call
+                .route
+                .receipts
+                .as_ref()
+                .is_some_and(|r| r.trust.is_proven()),
             same_address: call.same_address,
             age: self.wall().since(first_sent),
             retention: policy.map_or(Duration::ZERO, |receipts| receipts.retention),
@@ -166,13 +176,23 @@ impl Drive {
     /// believed. Runs in the background.
     pub(super) fn probe(&self) {
         let route = &self.call.route;
-        let Some(receipts) = &route.receipts else { return };
-        if receipts.trust.probe(self.now()).is_none() {
+        let Some(receipts) = &route.receipts else {
+            return;
+        };
+        if !receipts.trust.is_curious() {
             return;
         }
         let (flow, core, route) = (Arc::clone(&self.flow), self.core.clone(), Arc::clone(route));
         let inquiry = Inquiry::about(&self.core, &self.call);
-        let task = async move { flow.probe(&route, &inquiry).await };
+        let draining = self.flow.draining.clone();
+        let probe = async move { flow.probe(&route, &inquiry).await };
+        // A process that ends does not wait for what it would only have learnt.
+        let task = async move {
+            draining
+                .run_until_cancelled(probe)
+                .await
+                .unwrap_or_default()
+        };
         drop(core.spawn(self.flow.tasks.track_future(task)));
     }
 }
@@ -183,7 +203,9 @@ impl Flow {
         let (Some(receipts), Some(policy)) = (&route.receipts, route.conf.policy.receipt) else {
             return;
         };
-        let Some(_probe) = receipts.trust.probe(self.clock.mono()) else { return };
+        let Some(_probe) = receipts.trust.probe(self.clock.mono()) else {
+            return;
+        };
         for wait in proof::waits(policy.settle) {
             crate::clock::sleep(wait).await;
             if receipts.trust.is_proven() {
@@ -201,12 +223,15 @@ impl Flow {
 
     /// The endpoint of `route` recognised an id that was sent.
     fn recognised(&self, route: &Route, now: crate::call::time::Wall) {
-        let Some(receipts) = &route.receipts else { return };
+        let Some(receipts) = &route.receipts else {
+            return;
+        };
         if !receipts.trust.recognised() {
             return;
         }
         route.metrics.receipt_broken(false);
-        self.readiness.clear(Trouble::ReceiptsBroken, &route.conf.name);
+        self.readiness
+            .clear(Trouble::ReceiptsBroken, &route.conf.name);
         tracing::info!(
             route = %route.conf.name,
             "the receipt endpoint recognised a call: its NOT_FOUND can be believed from now on"
@@ -216,13 +241,16 @@ impl Flow {
 
     /// The endpoint of `route` did not know an answered call, however often it was asked.
     fn missed(&self, route: &Route, call_id: &CallId, now: Mono) {
-        let Some(receipts) = &route.receipts else { return };
+        let Some(receipts) = &route.receipts else {
+            return;
+        };
         if !receipts.trust.missed(now) {
             return;
         }
         route.metrics.receipt_broken(true);
         let detail = "the receipt endpoint does not know a call that was answered";
-        self.readiness.raise(Trouble::ReceiptsBroken, &route.conf.name, detail);
+        self.readiness
+            .raise(Trouble::ReceiptsBroken, &route.conf.name, detail);
         tracing::error!(
             call_id = %call_id,
             route = %route.conf.name,
@@ -234,7 +262,9 @@ impl Flow {
 
     /// Remembering a proof is a convenience of the next start; losing it costs three questions.
     fn remember(&self, receipts: &Receipts, proof: Proof, now: crate::call::time::Wall) {
-        let written = self.ledger.remember_proof(Arc::clone(&receipts.address), proof, now);
+        let written = self
+            .ledger
+            .remember_proof(Arc::clone(&receipts.address), proof, now);
         self.background(async move {
             if let Err(e) = written.await {
                 tracing::warn!(error = %e, "the proof of a receipt endpoint was not remembered");

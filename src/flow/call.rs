@@ -12,42 +12,42 @@ use super::routes::Route;
 use super::told::{Problem, Shown, Told, Word};
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::machine::Machine;
+use crate::call::outcome::Cause;
 use crate::call::recovery::Recovery;
 use crate::call::step::{Event, Step};
 use crate::call::tally::Tally;
 use crate::call::time::{Chance, Mono, Wall};
 use crate::config::route::Accepted;
 use crate::ledger::{Claim, Reply};
-use crate::call::outcome::Cause;
 use crate::upstream::headers::{self, Length, Mark};
 use crate::upstream::{Answer, Outgoing, Payload};
 
 /// A call that was claimed.
 #[derive(Debug)]
-pub struct Call {
+pub(super) struct Call {
     /// Its route, as it was when the call was admitted.
-    pub route: Arc<Route>,
+    pub(super) route: Arc<Route>,
     /// Whose it is.
-    pub client: ClientName,
+    pub(super) client: ClientName,
     /// Its id.
-    pub call_id: CallId,
+    pub(super) call_id: CallId,
     /// Who made the id.
-    pub source: IdSource,
+    pub(super) source: IdSource,
     /// The right to write intentions for it.
-    pub claim: Claim,
+    pub(super) claim: Claim,
     /// What is sent.
-    pub request: Sendable,
+    pub(super) request: Sendable,
     /// When it was first sent.
-    pub first_sent: Wall,
+    pub(super) first_sent: Wall,
     /// Whether the route's tool is the one it was first sent to.
-    pub same_address: bool,
+    pub(super) same_address: bool,
     /// In line, or in a round.
-    pub place: Place,
+    pub(super) place: Place,
 }
 
 /// Where a call is driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(super) enum Place {
     /// A caller waits.
     Line,
     /// The compensation worker holds its lease, in this round.
@@ -56,24 +56,24 @@ pub enum Place {
 
 /// The request as it is sent, and sent again, byte for byte.
 #[derive(Debug)]
-pub struct Sendable {
+pub(super) struct Sendable {
     /// The method.
-    pub method: Method,
+    pub(super) method: Method,
     /// The tool's path and query.
-    pub target: PathAndQuery,
+    pub(super) target: PathAndQuery,
     /// The caller's end-to-end fields. In a round: as stored, without credentials.
-    pub headers: HeaderMap,
+    pub(super) headers: HeaderMap,
     /// The business key, when the call has one.
-    pub idempotency_key: Option<HeaderValue>,
+    pub(super) idempotency_key: Option<HeaderValue>,
     /// The body.
-    pub body: Bytes,
+    pub(super) body: Bytes,
     /// Whether it came with a credential.
-    pub credential: bool,
+    pub(super) credential: bool,
 }
 
 /// The machine that decides about a call.
 #[derive(Debug)]
-pub enum Decider {
+pub(super) enum Decider {
     /// In line.
     Line(Machine),
     /// In a round.
@@ -82,11 +82,11 @@ pub enum Decider {
 
 /// The answers of a call so far, by attempt. The machine names them by number only.
 #[derive(Debug, Default)]
-pub struct Replies(Vec<(u8, Said)>);
+pub(super) struct Replies(Vec<(u8, Said)>);
 
 /// An answer, or what is left of one whose body has passed.
 #[derive(Debug)]
-pub enum Said {
+pub(super) enum Said {
     /// All of it.
     Answer(Answer),
     /// As the ledger keeps it; its body was streamed.
@@ -95,7 +95,7 @@ pub enum Said {
 
 impl Decider {
     /// The next step.
-    pub fn on(&mut self, event: Event, now: Mono, chance: Chance) -> Step {
+    pub(super) fn on(&mut self, event: Event, now: Mono, chance: Chance) -> Step {
         match self {
             Self::Line(machine) => machine.on(event, now, chance),
             Self::Round(recovery) => recovery.on(event, now, chance),
@@ -104,7 +104,7 @@ impl Decider {
 
     /// What is known about the attempts.
     #[must_use]
-    pub const fn tally(&self) -> &Tally {
+    pub(super) const fn tally(&self) -> &Tally {
         match self {
             Self::Line(machine) => machine.tally(),
             Self::Round(recovery) => recovery.tally(),
@@ -113,7 +113,7 @@ impl Decider {
 
     /// How long the attempt that begins now may take.
     #[must_use]
-    pub fn attempt_bound(&self, now: Mono) -> Duration {
+    pub(super) fn attempt_bound(&self, now: Mono) -> Duration {
         match self {
             Self::Line(machine) => machine.attempt_bound(now),
             Self::Round(recovery) => recovery.attempt_bound(),
@@ -122,7 +122,7 @@ impl Decider {
 
     /// When `timeouts.total` passes; a round has no such bound.
     #[must_use]
-    pub const fn deadline(&self) -> Option<Mono> {
+    pub(super) const fn deadline(&self) -> Option<Mono> {
         match self {
             Self::Line(machine) => Some(machine.deadline()),
             Self::Round(_) => None,
@@ -132,18 +132,18 @@ impl Decider {
 
 impl Replies {
     /// Keeps the answer of attempt `n`.
-    pub fn put(&mut self, n: u8, said: Said) {
+    pub(super) fn put(&mut self, n: u8, said: Said) {
         self.0.push((n, said));
     }
 
     /// The answer of attempt `n`.
     #[must_use]
-    pub fn get(&self, n: u8) -> Option<&Said> {
+    pub(super) fn get(&self, n: u8) -> Option<&Said> {
         self.0.iter().find(|(of, _)| *of == n).map(|(_, said)| said)
     }
 
     /// Takes the answer of attempt `n`.
-    pub fn take(&mut self, n: u8) -> Option<Said> {
+    pub(super) fn take(&mut self, n: u8) -> Option<Said> {
         let at = self.0.iter().position(|(of, _)| *of == n)?;
         Some(self.0.swap_remove(at).1)
     }
@@ -152,7 +152,7 @@ impl Replies {
 impl Call {
     /// What the caller is told about this call.
     #[must_use]
-    pub fn told(&self, word: Word, attempts: u8, shown: Shown) -> Told {
+    pub(super) fn told(&self, word: Word, attempts: u8, shown: Shown) -> Told {
         Told {
             call: Some((self.call_id.clone(), self.source)),
             word,
@@ -165,19 +165,19 @@ impl Call {
 
     /// A problem the caller is told about this call.
     #[must_use]
-    pub fn problem(&self, word: Word, attempts: u8, problem: Problem) -> Told {
+    pub(super) fn problem(&self, word: Word, attempts: u8, problem: Problem) -> Told {
         self.told(word, attempts, Shown::Problem(problem))
     }
 
     /// Whether an answer with this status only promises the work (`accepted: pending`).
     #[must_use]
-    pub fn is_promise(&self, status: http::StatusCode) -> bool {
+    pub(super) fn is_promise(&self, status: http::StatusCode) -> bool {
         status == http::StatusCode::ACCEPTED && self.route.conf.accepted == Accepted::Pending
     }
 
     /// An answer as the ledger keeps it.
     #[must_use]
-    pub fn reply(&self, said: &Said) -> Reply {
+    pub(super) fn reply(&self, said: &Said) -> Reply {
         match said {
             Said::Answer(answer) => self.reply_of(answer),
             Said::Kept(reply) => reply.clone(),
@@ -186,21 +186,23 @@ impl Call {
 
     /// A collected answer as the ledger keeps it.
     #[must_use]
-    pub fn reply_of(&self, answer: &Answer) -> Reply {
+    pub(super) fn reply_of(&self, answer: &Answer) -> Reply {
         let max = self.route.conf.body.max_kept_response;
         record::reply(answer.status, &answer.headers, &answer.body, max)
     }
 
     /// Whether `upstream.headers` brings a credential of its own, in place of the caller's.
     #[must_use]
-    pub fn supplies_credential(&self) -> bool {
+    pub(super) fn supplies_credential(&self) -> bool {
         let secret = &self.route.conf.secret_headers;
-        record::credentials(self.route.tool.headers(), secret).next().is_some()
+        record::credentials(self.route.tool.headers(), secret)
+            .next()
+            .is_some()
     }
 
     /// The request of attempt `n`.
     #[must_use]
-    pub fn outgoing(&self, n: u8, cause: Option<Cause>) -> Outgoing {
+    pub(super) fn outgoing(&self, n: u8, cause: Option<Cause>) -> Outgoing {
         let mut fields = self.request.headers.clone();
         let conf = &self.route.conf;
         let mark = Mark {
@@ -209,7 +211,11 @@ impl Call {
             source: self.source,
             attempt: u32::from(n),
             cause,
-            key: self.request.idempotency_key.as_ref().map(|key| (&conf.idempotency.header, key)),
+            key: self
+                .request
+                .idempotency_key
+                .as_ref()
+                .map(|key| (&conf.idempotency.header, key)),
             traceparent: None,
         };
         let method = self.request.method.clone();

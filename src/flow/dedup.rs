@@ -69,7 +69,11 @@ fn told_about(call: &CallView, word: Word, shown: Shown) -> Told {
 }
 
 fn running(call: &CallView) -> Told {
-    let sent = if call.sends == 0 { Sent::No } else { Sent::Maybe };
+    let sent = if call.sends == 0 {
+        Sent::No
+    } else {
+        Sent::Maybe
+    };
     let problem = Problem {
         state: Some(call.state),
         retry_after: Some(RUNNING_RETRY_AFTER),
@@ -105,7 +109,11 @@ fn queued(call: &CallView, state: DeadState) -> Told {
             "its end is recorded"
         }
     };
-    let sent = if call.state == State::Received { Sent::No } else { Sent::Maybe };
+    let sent = if call.state == State::Received {
+        Sent::No
+    } else {
+        Sent::Maybe
+    };
     let problem = Problem {
         state: Some(call.state),
         more: vec![("deadLetter", json!({ "state": state.as_str() }))],
@@ -149,7 +157,11 @@ pub fn document(body: bytes::Bytes) -> Whole {
         http::header::CONTENT_TYPE,
         http::HeaderValue::from_static("application/json"),
     );
-    Whole { status: http::StatusCode::OK, headers, body }
+    Whole {
+        status: http::StatusCode::OK,
+        headers,
+        body,
+    }
 }
 
 /// The failure of a call that has no answer to show.
@@ -173,7 +185,10 @@ pub fn failed(by: SettledBy) -> Problem {
 }
 
 fn not_kept(call: &CallView, settled: &Settlement, reply: &Reply) -> Told {
-    let problem = Problem { state: Some(settled.verdict.state()), ..digest(reply) };
+    let problem = Problem {
+        state: Some(settled.verdict.state()),
+        ..digest(reply)
+    };
     told_about(call, Word::Refused, Shown::Problem(problem))
 }
 
@@ -196,7 +211,10 @@ fn digest(reply: &Reply) -> Problem {
         .headers
         .iter()
         .map(|(name, value)| {
-            (name.to_string(), json!(String::from_utf8_lossy(value.as_bytes())))
+            (
+                name.to_string(),
+                json!(String::from_utf8_lossy(value.as_bytes())),
+            )
         })
         .collect();
     let result = json!({
@@ -219,8 +237,10 @@ fn digest(reply: &Reply) -> Problem {
 
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a String takes every write");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("a String takes every write");
+            text
+        })
 }

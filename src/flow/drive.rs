@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::Flow;
 use super::call::{Call, Decider, Place, Replies, Said};
-use super::late::{Bounds, LateEnd, LateSet};
+use super::late::LateSet;
 use super::reading;
 use super::told::Told;
-use crate::call::outcome::{Cause, Outcome, Reading, Unclear};
+use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::receipt::Answer as Word;
 use crate::call::step::{Event, Step};
 use crate::call::time::{Mono, Wall};
@@ -48,6 +48,7 @@ pub(super) struct Drive {
     /// Waited since the last send.
     waited: Duration,
     gone_told: bool,
+    draining_told: bool,
 }
 
 /// One send that has ended.
@@ -90,6 +91,7 @@ impl Drive {
             times: None,
             waited: Duration::ZERO,
             gone_told: false,
+            draining_told: false,
         }
     }
 
@@ -148,14 +150,20 @@ impl Drive {
     }
 
     pub(super) fn on(&mut self, event: Event) -> Step {
-        self.decider.on(event, self.core.clock.mono(), self.flow.entropy.chance())
+        self.decider
+            .on(event, self.core.clock.mono(), self.flow.entropy.chance())
     }
 
     /// Writes an intention and waits for it; the machine's word when it could not be written.
     pub(super) async fn intend(&mut self, intention: Intention) -> Result<(), Step> {
         self.note();
         let now = self.wall();
-        match self.flow.ledger.append(self.call.claim, now, intention).await {
+        match self
+            .flow
+            .ledger
+            .append(self.call.claim, now, intention)
+            .await
+        {
             Ok(Written::Applied) => Ok(()),
             Ok(Written::Stale) => {
                 tracing::info!(
@@ -175,14 +183,20 @@ impl Drive {
     pub(super) fn note(&mut self) {
         if !self.history.is_empty() {
             let entries = std::mem::take(&mut self.history);
-            self.flow.ledger.note(self.call.claim.row, self.call.claim.life, entries);
+            self.flow
+                .ledger
+                .note(self.call.claim.row, self.call.claim.life, entries);
         }
     }
 
     async fn send(&mut self, n: u8, cause: Option<Cause>) -> Step {
         if n > 1 || self.call.place != Place::Line {
             let lease_until = self.flow.lease_until(&self.call.route, self.wall());
-            let sent = Intention::Send { n: u32::from(n), cause, lease_until };
+            let sent = Intention::Send {
+                n: u32::from(n),
+                cause,
+                lease_until,
+            };
             if let Err(step) = self.intend(sent).await {
                 return step;
             }
@@ -203,11 +217,18 @@ impl Drive {
             };
             self.beside(first, false).await
         };
-        let attempt = Attempt { n, cause, took: self.now().since(began) };
+        let attempt = Attempt {
+            n,
+            cause,
+            took: self.now().since(began),
+        };
         match ended {
             Ok(Some(ended)) => {
                 if exchange.reconnected() {
-                    self.history.push(Entry::Reconnected { at: self.wall(), n: u32::from(n) });
+                    self.history.push(Entry::Reconnected {
+                        at: self.wall(),
+                        n: u32::from(n),
+                    });
                 }
                 let trouble = exchange.trouble();
                 drop(exchange);
@@ -236,15 +257,15 @@ impl Drive {
             mode,
         };
         let outgoing = self.call.outgoing(n, cause);
-        Exchange::new(&self.core, self.call.route.tool.destination(), outgoing, terms)
+        Exchange::new(
+            &self.core,
+            self.call.route.tool.destination(),
+            outgoing,
+            terms,
+        )
     }
 
-    async fn ended(
-        &mut self,
-        attempt: Attempt,
-        ended: Ended,
-        trouble: Option<Box<str>>,
-    ) -> Step {
+    async fn ended(&mut self, attempt: Attempt, ended: Ended, trouble: Option<Box<str>>) -> Step {
         let (outcome, retry_after) = match ended {
             Ended::Collected(answer) => {
                 let reading = reading::read(&self.call.route.conf, &answer);
@@ -259,7 +280,11 @@ impl Drive {
             Ended::Unclear(why) => (Outcome::Unclear(why), None),
         };
         self.attempted(attempt, outcome, trouble);
-        self.on(Event::Attempted { outcome, retry_after, open: false })
+        self.on(Event::Attempted {
+            outcome,
+            retry_after,
+            open: false,
+        })
     }
 
     /// An answer that is passed on while it arrives, or one that settles nothing and is only read
@@ -286,10 +311,23 @@ impl Drive {
             None => Outcome::Unclear(Unclear::Disconnect),
         };
         self.attempted(attempt, outcome, None);
-        self.on(Event::Attempted { outcome, retry_after: None, open: false })
+        self.on(Event::Attempted {
+            outcome,
+            retry_after: None,
+            open: false,
+        })
     }
 
     async fn timed_out(&mut self, attempt: Attempt, exchange: Exchange) -> Step {
+        if exchange.is_unsent() {
+            let outcome = Outcome::NotSent(NotSent::Connect);
+            self.attempted(attempt, outcome, Some(Box::from("no connection in time")));
+            return self.on(Event::Attempted {
+                outcome,
+                retry_after: None,
+                open: false,
+            });
+        }
         let outcome = Outcome::Unclear(Unclear::Timeout);
         self.attempted(attempt, outcome, exchange.trouble());
         // What was not written completely must not arrive later.
@@ -299,17 +337,11 @@ impl Drive {
         } else {
             exchange.reset().await;
         }
-        self.on(Event::Attempted { outcome, retry_after: None, open })
-    }
-
-    fn push_late(&mut self, n: u8, exchange: Exchange) {
-        let route = &self.call.route;
-        let bounds = Bounds {
-            late: route.conf.policy.timeouts.late,
-            allowance: &route.late,
-            metrics: &self.flow.metrics,
-        };
-        self.late.push(&self.core, n, exchange, &bounds);
+        self.on(Event::Attempted {
+            outcome,
+            retry_after: None,
+            open,
+        })
     }
 
     /// Counts, lists and records the end of an attempt.
@@ -381,6 +413,7 @@ impl Drive {
         let deadline = self.decider.deadline().filter(|_| until_deadline);
         let mut deadline = pin!(self.until(deadline));
         let mut passed = false;
+        let draining = self.flow.draining.clone();
         loop {
             let event = tokio::select! {
                 biased;
@@ -389,6 +422,10 @@ impl Drive {
                 () = &mut deadline, if !passed => {
                     passed = true;
                     Event::DeadlinePassed
+                }
+                () = draining.cancelled(), if !self.draining_told => {
+                    self.draining_told = true;
+                    Event::Draining
                 }
                 () = self.gone.cancelled(), if !self.gone_told => {
                     self.gone_told = true;
@@ -420,36 +457,6 @@ impl Drive {
         }
     }
 
-    /// What a late exchange's end says to the machine.
-    async fn spoke(&mut self, end: LateEnd) -> Event {
-        let n = end.n;
-        let said = match end.ended {
-            Some(Ended::Collected(answer)) => {
-                Some((reading::read(&self.call.route.conf, &answer), Said::Answer(answer)))
-            }
-            Some(Ended::Streaming(stream)) => reading::drain(*stream)
-                .await
-                .map(|reply| (Reading::by_status(reply.status), Said::Kept(reply))),
-            Some(Ended::NotSent(_) | Ended::Unclear(_)) | None => None,
-        };
-        let Some((reading, said)) = said else { return Event::LateEnded { n } };
-        self.history.push(Entry::Ended {
-            at: self.wall(),
-            n: u32::from(n),
-            outcome: Outcome::Answered(reading),
-            took: Duration::from_millis(self.late_for()),
-            late: true,
-            detail: None,
-        });
-        self.replies.put(n, said);
-        Event::LateAnswer { n, reading }
-    }
-
-    fn late_for(&self) -> u64 {
-        let age = self.wall().since(self.call.first_sent);
-        u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
-    }
-
     /// The caller can be told; what may still speak is heard in the background.
     pub(super) fn leave(mut self, told: Told) -> Told {
         self.note();
@@ -464,7 +471,9 @@ impl Drive {
 
     /// The line of the log, once the caller is told.
     fn line(&self, told: &Told) {
-        let Some((received, recorded)) = self.times else { return };
+        let Some((received, recorded)) = self.times else {
+            return;
+        };
         CallLine {
             call_id: Some(&self.call.call_id),
             source: Some(self.call.source),
@@ -480,16 +489,5 @@ impl Drive {
             clean: false,
         }
         .emit();
-    }
-
-    /// Hears late exchanges after the call was told or parked: their answers are still facts.
-    async fn listen(mut self) {
-        while !self.late.is_empty() {
-            let end = self.late.next().await;
-            let event = self.spoke(end).await;
-            let step = self.on(event);
-            self.heard_late(event, step).await;
-            self.note();
-        }
     }
 }

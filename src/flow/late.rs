@@ -50,7 +50,7 @@ struct Leaving {
 
 /// The late exchanges of one call, as its driver holds them.
 #[derive(Debug)]
-pub struct LateSet {
+pub(super) struct LateSet {
     registry: Arc<Registry>,
     row: RowId,
     running: JoinSet<LateEnd>,
@@ -58,28 +58,31 @@ pub struct LateSet {
 
 /// How a late exchange ended.
 #[derive(Debug)]
-pub struct LateEnd {
+pub(super) struct LateEnd {
     /// The attempt it belongs to.
-    pub n: u8,
+    pub(super) n: u8,
     /// Its end; `None` when it was closed or its time was over.
-    pub ended: Option<Ended>,
+    pub(super) ended: Option<Ended>,
 }
 
 /// What a late exchange is bounded by.
-pub struct Bounds<'a> {
+pub(super) struct Bounds<'a> {
     /// How long it may go on (`timeouts.late`).
-    pub late: Duration,
+    pub(super) late: Duration,
     /// The route's allowance.
-    pub allowance: &'a Allowance,
+    pub(super) allowance: &'a Allowance,
     /// Where a reached bound is counted.
-    pub metrics: &'a Metrics,
+    pub(super) metrics: &'a Metrics,
 }
 
 impl Allowance {
     /// At most `max` open at once.
     #[must_use]
     pub fn new(max: usize) -> Self {
-        Self { max, open: Mutex::default() }
+        Self {
+            max,
+            open: Mutex::default(),
+        }
     }
 
     /// Admits one more; the oldest beyond the bound is told to close.
@@ -88,7 +91,9 @@ impl Allowance {
         open.retain(|token| !token.is_cancelled());
         open.push_back(close.clone());
         while open.len() > self.max {
-            let Some(oldest) = open.pop_front() else { return };
+            let Some(oldest) = open.pop_front() else {
+                return;
+            };
             oldest.cancel();
             metrics.bounds.inc(Bound::LateExchanges);
             tracing::warn!(
@@ -103,7 +108,11 @@ impl Registry {
     /// Closes every late exchange of a call, whoever drives it, and returns when they are gone.
     pub async fn close(&self, row: RowId) {
         // Cloned out, so that no guard of the map lives over an await.
-        let holds = self.open.get(&row).map(|holds| holds.clone()).unwrap_or_default();
+        let holds = self
+            .open
+            .get(&row)
+            .map(|holds| holds.clone())
+            .unwrap_or_default();
         for hold in &holds {
             hold.close.cancel();
         }
@@ -137,22 +146,37 @@ impl Drop for Leaving {
 impl LateSet {
     /// None yet, for the call in `row`.
     #[must_use]
-    pub fn new(registry: &Arc<Registry>, row: RowId) -> Self {
-        Self { registry: Arc::clone(registry), row, running: JoinSet::new() }
+    pub(super) fn new(registry: &Arc<Registry>, row: RowId) -> Self {
+        Self {
+            registry: Arc::clone(registry),
+            row,
+            running: JoinSet::new(),
+        }
     }
 
     /// Whether none can speak any more.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.running.is_empty()
     }
 
     /// Takes over the exchange of attempt `n`.
-    pub fn push(&mut self, core: &Core, n: u8, exchange: Exchange, bounds: &Bounds<'_>) {
-        let hold = Hold { close: CancellationToken::new(), closed: CancellationToken::new() };
+    pub(super) fn push(&mut self, core: &Core, n: u8, exchange: Exchange, bounds: &Bounds<'_>) {
+        let hold = Hold {
+            close: CancellationToken::new(),
+            closed: CancellationToken::new(),
+        };
         bounds.allowance.admit(&hold.close, bounds.metrics);
-        self.registry.open.entry(self.row).or_default().push(hold.clone());
-        let leaving = Leaving { registry: Arc::clone(&self.registry), row: self.row, hold };
+        self.registry
+            .open
+            .entry(self.row)
+            .or_default()
+            .push(hold.clone());
+        let leaving = Leaving {
+            registry: Arc::clone(&self.registry),
+            row: self.row,
+            hold,
+        };
         let over = core.wheel.sleep(bounds.late);
         self.running.spawn(async move {
             let ended = speak(exchange, over, &leaving.hold.close).await;
@@ -161,7 +185,7 @@ impl LateSet {
     }
 
     /// The next one to end; never resolves when there is none.
-    pub async fn next(&mut self) -> LateEnd {
+    pub(super) async fn next(&mut self) -> LateEnd {
         loop {
             match self.running.join_next().await {
                 Some(Ok(end)) => return end,
@@ -173,7 +197,7 @@ impl LateSet {
     }
 
     /// Closes all of this call's, also those another driver of this process left open.
-    pub async fn close(&mut self) {
+    pub(super) async fn close(&mut self) {
         self.registry.close(self.row).await;
         self.running.shutdown().await;
     }

@@ -13,9 +13,10 @@ use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::IdSource;
 use crate::call::policy::UnresolvedAnswer;
 use crate::call::receipt::State;
-use crate::call::step::{Parked, Parking};
+use crate::call::step::{Parked, Parking, Reason};
 use crate::call::time::Wall;
 use crate::ledger::{Intention, Park, Place};
+use crate::telemetry::labels::Denied;
 use crate::upstream::Answer;
 
 /// A call, or a round, that ended without settling anything.
@@ -36,7 +37,9 @@ impl Unresolved {
     /// The record of a call that leaves the line.
     pub(super) fn park(&self, call: &Call, now: Wall) -> Intention {
         let place = match self.parking.state {
-            Parked::Queued(wait) | Parked::Unsent(wait) => Place::Queued { due: now.after(wait) },
+            Parked::Queued(wait) | Parked::Unsent(wait) => Place::Queued {
+                due: now.after(wait),
+            },
             Parked::Manual => Place::Manual,
             Parked::NeverSent => Place::NeverSent,
         };
@@ -53,20 +56,30 @@ impl Unresolved {
     pub(super) fn next_round(&self, round: u32, now: Wall) -> Intention {
         let last_error = Arc::clone(&self.last_error);
         match self.parking.state {
-            Parked::Queued(wait) | Parked::Unsent(wait) => {
-                Intention::NextRound { round, due: now.after(wait), last_error }
-            }
+            Parked::Queued(wait) | Parked::Unsent(wait) => Intention::NextRound {
+                round,
+                due: now.after(wait),
+                last_error,
+            },
             Parked::Manual | Parked::NeverSent => {
                 let reason = self.parking.reason.as_str().into();
-                Intention::Manual { reason, round, last_error }
+                Intention::Manual {
+                    reason,
+                    round,
+                    last_error,
+                }
             }
         }
     }
 
-    /// Counts a new dead letter.
+    /// Counts a new dead letter, and the resend that was wanted and not allowed.
     pub(super) fn count(&self, call: &Call) {
+        let metrics = &call.route.metrics;
         if call.place == super::call::Place::Line {
-            call.route.metrics.parked.inc(self.parking.reason);
+            metrics.parked.inc(self.parking.reason);
+        }
+        if let Some(denied) = denied(self.parking.reason) {
+            metrics.denied.inc(denied);
         }
     }
 
@@ -100,9 +113,21 @@ impl Unresolved {
         match self.kept.filter(|_| shows_upstream) {
             Some(mut answer) => {
                 answer.headers.remove(RETRY_AFTER);
-                let Answer { status, headers, body, .. } = answer;
-                let shown = Shown::Whole(Whole { status, headers, body });
-                Told { same_id_only: true, ..call.told(Word::Unresolved, self.sends, shown) }
+                let Answer {
+                    status,
+                    headers,
+                    body,
+                    ..
+                } = answer;
+                let shown = Shown::Whole(Whole {
+                    status,
+                    headers,
+                    body,
+                });
+                Told {
+                    same_id_only: true,
+                    ..call.told(Word::Unresolved, self.sends, shown)
+                }
             }
             None => {
                 let problem = unresolved(
@@ -154,4 +179,25 @@ pub(super) fn internal() -> Problem {
         Sent::Maybe,
         Repeat::SameCallIdOnly,
     )
+}
+
+/// Which bound or rule stood against a resend, if a resend was what the call ended for.
+const fn denied(reason: Reason) -> Option<Denied> {
+    match reason {
+        Reason::RetriesExhausted => Some(Denied::Exhausted),
+        Reason::Deadline | Reason::RetryAfter => Some(Denied::Deadline),
+        Reason::NoReceipt => Some(Denied::NoReceipt),
+        Reason::Cancelled => Some(Denied::ClientGone),
+        Reason::CredentialNotKept => Some(Denied::Credential),
+        Reason::NeverSent
+        | Reason::Crash
+        | Reason::Drain
+        | Reason::StreamCut
+        | Reason::Denied
+        | Reason::LedgerFailed
+        | Reason::RoundsExhausted
+        | Reason::RouteChanged
+        | Reason::ReportedFailure
+        | Reason::Impossible => None,
+    }
 }

@@ -2,15 +2,16 @@
 //!
 //! The same retry policy, but without questions: a repeat can do no harm. Sent again only while no
 //! byte of the answer has gone out and the request can be told again: its body was not yet read,
-//! or fits [`REMEMBERED_MAX`]. Deliberately absent: the ledger, receipts, dead letters.
+//! or was short enough to be remembered. Deliberately absent: the ledger, receipts, dead letters.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body_util::BodyExt;
 
-use super::told::{Problem, Shown, Told, Word};
+use super::told::{Problem, Shown, Told, Whole, Word};
 use super::{Flow, Request, reading};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
@@ -19,10 +20,9 @@ use crate::call::time::Mono;
 use crate::telemetry::labels::AttemptResult;
 use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::upstream::headers::{self, Length, Mark};
-use crate::upstream::{Core, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms, Upload};
-
-/// The longest request body that is remembered for a repeat (contract: 64 KiB).
-pub const REMEMBERED_MAX: usize = 64 * 1024;
+use crate::upstream::{
+    Answer, Core, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms, Upload,
+};
 
 /// The body of a request without effects.
 #[derive(Debug)]
@@ -47,14 +47,13 @@ struct Pass<'a> {
 
 impl Flow {
     /// Passes the request on. Dropped when its caller leaves.
-    pub async fn pass(self: &Arc<Self>, core: &Core, mut request: Request<PassBody>) -> Told {
+    pub async fn pass(&self, core: &Core, mut request: Request<PassBody>) -> Told {
         let Ok(target) = request.route.tool.target(&request.target) else {
             let detail = "The path cannot be appended to the tool's address. Correct the path.";
             let call = Some((request.call_id, request.source));
             return Told::refused_unseen(call, Code::BadRequest, detail);
         };
-        let mut fields = std::mem::take(&mut request.headers);
-        self.prepare(&mut fields, &request);
+        let fields = self.prepared(&mut request);
         let total = request.route.conf.policy.timeouts.total;
         let mut pass = Pass {
             flow: self,
@@ -86,7 +85,7 @@ impl Pass<'_> {
                     cause = Some(outcome.cause());
                     route.metrics.retries.inc(outcome.cause());
                 }
-                (None, Some(answer)) => return self.answered(n, *answer),
+                (None, Some(shown)) => return self.told(Word::Answered, n, shown),
                 (None, None) => return self.failed(n, outcome),
             }
         }
@@ -98,7 +97,7 @@ impl Pass<'_> {
         n: u8,
         cause: Option<Cause>,
         policy: &Policy,
-    ) -> (Outcome, Option<Box<StreamAnswer>>) {
+    ) -> (Outcome, Option<Shown>) {
         let began = self.core.clock.mono();
         let bound = policy.timeouts.attempt.min(self.deadline.since(began));
         let terms = Terms {
@@ -111,14 +110,14 @@ impl Pass<'_> {
         let mut exchange = Exchange::new(self.core, to, self.outgoing(n, cause), terms);
         let ended = tokio::select! {
             ended = &mut exchange => ended,
-            () = self.core.wheel.sleep(bound) => Ended::Unclear(Unclear::Timeout),
+            () = self.core.wheel.sleep(bound) => match exchange.is_unsent() {
+                true => Ended::NotSent(NotSent::Connect),
+                false => Ended::Unclear(Unclear::Timeout),
+            },
         };
         let (outcome, answer) = match ended {
-            Ended::Streaming(answer) => {
-                (Outcome::Answered(Reading::by_status(answer.status)), Some(answer))
-            }
-            // `Mode::Pass` collects nothing; were it to, the answer would be lost, not doubled.
-            Ended::Collected(_) => (Outcome::Unclear(Unclear::Disconnect), None),
+            Ended::Streaming(answer) => (answered(answer.status), Some(stream(*answer))),
+            Ended::Collected(answer) => (answered(answer.status), Some(whole(answer))),
             Ended::NotSent(why) => (Outcome::NotSent(why), None),
             Ended::Unclear(why) => (Outcome::Unclear(why), None),
         };
@@ -140,9 +139,10 @@ impl Pass<'_> {
     fn outgoing(&mut self, n: u8, cause: Option<Cause>) -> Outgoing {
         let route = &self.request.route;
         let (body, length) = match &self.request.body {
-            PassBody::Whole(bytes) => {
-                (Payload::from(bytes.clone()), Length::Known(bytes.len() as u64))
-            }
+            PassBody::Whole(bytes) => (
+                Payload::from(bytes.clone()),
+                Length::Known(bytes.len() as u64),
+            ),
             PassBody::Arriving(upload) => (upload.lend(), Length::AsAnnounced),
         };
         let mut fields = self.fields.clone();
@@ -155,7 +155,13 @@ impl Pass<'_> {
             key: None,
             traceparent: None,
         };
-        headers::stamp(&mut fields, &mark, &route.tool, &self.request.method, length);
+        headers::stamp(
+            &mut fields,
+            &mark,
+            &route.tool,
+            &self.request.method,
+            length,
+        );
         Outgoing {
             method: self.request.method.clone(),
             target: self.target.clone(),
@@ -178,25 +184,27 @@ impl Pass<'_> {
             && tellable
             && n <= policy.retry.max_retries()
             && policy.retry.resends_after(outcome.cause());
-        let wait = policy.retry.backoff(u32::from(n), self.flow.entropy.chance());
+        let wait = policy
+            .retry
+            .backoff(u32::from(n), self.flow.entropy.chance());
         let room = self.core.clock.mono().after(wait) < self.deadline;
         (allowed && room).then_some(wait)
-    }
-
-    fn answered(&self, n: u8, answer: StreamAnswer) -> Told {
-        let StreamAnswer { status, headers, body, .. } = answer;
-        let body = body.map_err(Into::into).boxed_unsync();
-        self.told(Word::Answered, n, Shown::Stream { status, headers, body })
     }
 
     fn failed(&self, n: u8, outcome: Outcome) -> Told {
         let (code, detail, sent) = match outcome {
             Outcome::NotSent(
                 NotSent::Connect | NotSent::Tls | NotSent::HandedBack | NotSent::Refused,
-            ) => (Code::ToolUnreachable, "Nothing could be sent to the tool.", Sent::No),
-            Outcome::Unclear(Unclear::Timeout) => {
-                (Code::ToolTimeout, "The tool did not answer in time.", Sent::Maybe)
-            }
+            ) => (
+                Code::ToolUnreachable,
+                "Nothing could be sent to the tool.",
+                Sent::No,
+            ),
+            Outcome::Unclear(Unclear::Timeout) => (
+                Code::ToolTimeout,
+                "The tool did not answer in time.",
+                Sent::Maybe,
+            ),
             Outcome::Unclear(Unclear::Disconnect) | Outcome::Answered(_) => (
                 Code::ToolDisconnected,
                 "The tool closed the connection before its answer was complete.",
@@ -237,4 +245,37 @@ impl Pass<'_> {
         }
         .emit();
     }
+}
+
+fn answered(status: StatusCode) -> Outcome {
+    Outcome::Answered(Reading::by_status(status))
+}
+
+fn stream(answer: StreamAnswer) -> Shown {
+    let StreamAnswer {
+        status,
+        headers,
+        body,
+        ..
+    } = answer;
+    Shown::Stream {
+        status,
+        headers,
+        body: body.map_err(Into::into).boxed_unsync(),
+    }
+}
+
+/// A short answer that was there in full with its head.
+fn whole(answer: Answer) -> Shown {
+    let Answer {
+        status,
+        headers,
+        body,
+        ..
+    } = answer;
+    Shown::Whole(Whole {
+        status,
+        headers,
+        body,
+    })
 }

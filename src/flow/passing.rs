@@ -25,7 +25,11 @@ struct Passing {
 pub(super) fn split(stream: StreamAnswer) -> (Stream, impl Future<Output = StreamReport> + Send) {
     let StreamAnswer { body, end, .. } = stream;
     let (rest, left) = oneshot::channel();
-    let passing = Passing { body: Some(body), rest: Some(rest), ended: false };
+    let passing = Passing {
+        body: Some(body),
+        rest: Some(rest),
+        ended: false,
+    };
     (passing.boxed_unsync(), finish(end, left))
 }
 
@@ -49,7 +53,9 @@ impl Body for Passing {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
         let frame = std::task::ready!(Pin::new(body).poll_frame(cx));
         self.ended |= !matches!(frame, Some(Ok(_)));
         Poll::Ready(frame.map(|frame| frame.map_err(BodyError::from)))
@@ -60,13 +66,17 @@ impl Body for Passing {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
+        self.body
+            .as_ref()
+            .map_or_else(SizeHint::default, Body::size_hint)
     }
 }
 
 impl Drop for Passing {
     fn drop(&mut self) {
-        let (Some(body), Some(rest)) = (self.body.take(), self.rest.take()) else { return };
+        let (Some(body), Some(rest)) = (self.body.take(), self.rest.take()) else {
+            return;
+        };
         if !self.ended {
             // Nobody there to take it: the process is ending, and so does the connection.
             drop(rest.send(body));

@@ -5,6 +5,7 @@
 //! was sent: the gateway asks about the first answered calls and remembers what it finds. An
 //! endpoint that does not know an answered call is broken until it does.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,8 +16,11 @@ use crate::ledger::Proof;
 
 /// Gaps between the questions about one answered call, counted from its answer; the first one is
 /// at least `settle`. Three questions, as the contract says.
-const GAPS: [Duration; 3] =
-    [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(4)];
+const GAPS: [Duration; 3] = [
+    Duration::ZERO,
+    Duration::from_secs(1),
+    Duration::from_secs(4),
+];
 
 /// Probes of one endpoint that may run at once: the first calls of a burst are enough.
 const PROBES_MAX: u8 = 4;
@@ -28,6 +32,8 @@ const BROKEN_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Trust {
     believe: BelieveNotFound,
+    /// The same as the standing, for the calls that only ask whether there is anything to do.
+    proven: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -62,8 +68,16 @@ impl Trust {
             Some(Proof::Proven) => Standing::Proven,
             Some(Proof::Broken) => Standing::Broken,
         };
-        let state = State { standing, running: 0, not_before: Mono(0) };
-        Self { believe, state: Mutex::new(state) }
+        let state = State {
+            standing,
+            running: 0,
+            not_before: Mono(0),
+        };
+        Self {
+            believe,
+            proven: AtomicBool::new(matches!(standing, Standing::Proven)),
+            state: Mutex::new(state),
+        }
     }
 
     /// Whether a "not found" of this endpoint can be believed at all.
@@ -71,7 +85,7 @@ impl Trust {
     pub fn is_proven(&self) -> bool {
         match self.believe {
             BelieveNotFound::Always => true,
-            BelieveNotFound::Proven => self.standing() == Standing::Proven,
+            BelieveNotFound::Proven => self.proven.load(Ordering::Acquire),
         }
     }
 
@@ -81,14 +95,20 @@ impl Trust {
         self.state.lock().standing
     }
 
+    /// Whether there is still something to find out about the endpoint; cheap.
+    #[must_use]
+    pub fn is_curious(&self) -> bool {
+        self.believe == BelieveNotFound::Proven && !self.proven.load(Ordering::Acquire)
+    }
+
     /// Whether a call answered now shall be asked about.
     #[must_use]
     pub fn probe(&self, now: Mono) -> Option<Probe<'_>> {
+        if !self.is_curious() {
+            return None;
+        }
         let mut state = self.state.lock();
-        let wanted = self.believe == BelieveNotFound::Proven
-            && state.standing != Standing::Proven
-            && state.running < PROBES_MAX
-            && now >= state.not_before;
+        let wanted = state.running < PROBES_MAX && now >= state.not_before;
         wanted.then(|| {
             state.running += 1;
             Probe(self)
@@ -100,6 +120,7 @@ impl Trust {
         let mut state = self.state.lock();
         let news = state.standing != Standing::Proven;
         state.standing = Standing::Proven;
+        self.proven.store(true, Ordering::Release);
         news
     }
 
@@ -124,7 +145,7 @@ impl Drop for Probe<'_> {
 
 /// The waits before each question about an answered call.
 #[must_use]
-pub fn waits(settle: Duration) -> [Duration; 3] {
+pub(super) fn waits(settle: Duration) -> [Duration; 3] {
     GAPS.map(|gap| gap.max(settle))
 }
 
@@ -160,6 +181,10 @@ mod tests {
         assert!(trust.probe(Mono(0).after(BROKEN_PAUSE)).is_some());
         trust.recognised();
         assert!(trust.probe(Mono(u64::MAX)).is_none());
-        assert!(Trust::new(BelieveNotFound::Always, None).probe(Mono(0)).is_none());
+        assert!(
+            Trust::new(BelieveNotFound::Always, None)
+                .probe(Mono(0))
+                .is_none()
+        );
     }
 }

@@ -60,7 +60,8 @@ impl Flow {
             kind: Contradiction::Result,
             told: Arc::from(told),
         };
-        self.ledger.note(call.claim.row, call.claim.life, vec![entry]);
+        self.ledger
+            .note(call.claim.row, call.claim.life, vec![entry]);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::upstream::{Answer, StreamAnswer};
 
 /// Reads a complete answer.
 #[must_use]
-pub fn read(route: &Route, answer: &Answer) -> Reading {
+pub(super) fn read(route: &Route, answer: &Answer) -> Reading {
     let by_status = Reading::by_status(answer.status);
     match by_status {
         Reading::Success(status) if status.is_success() => {
@@ -41,8 +41,8 @@ pub fn read(route: &Route, answer: &Answer) -> Reading {
 fn by_word(route: &Route, answer: &Answer, status: StatusCode) -> Option<Reading> {
     let rule = route.answer.as_ref()?;
     let body: Result<serde_json::Value, _> = serde_json::from_slice(&answer.body);
-    let word = body.as_ref().ok().and_then(|body| body.pointer(rule.state.as_str()));
-    let state = word.and_then(|word| word.as_str()).and_then(|word| rule.states.state(word));
+    let word = body.as_ref().ok().and_then(|body| rule.state.word(body));
+    let state = word.and_then(|word| rule.states.state(&word));
     Some(match state {
         Some(State::Success) => Reading::Success(status),
         Some(State::Failed) => Reading::Failure(status),
@@ -54,23 +54,41 @@ fn by_word(route: &Route, answer: &Answer, status: StatusCode) -> Option<Reading
 
 /// `Retry-After` in seconds. Dates are not read: a wrong clock must not hold a call.
 #[must_use]
-pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers
+        .get(RETRY_AFTER)?
+        .to_str()
+        .ok()?
+        .trim()
+        .parse()
+        .ok()?;
     Some(Duration::from_secs(seconds))
 }
 
 /// Reads a streamed answer to its end, for whom nobody waits; `None` when it was cut short.
-pub async fn drain(stream: StreamAnswer) -> Option<Reply> {
-    let StreamAnswer { status, headers, mut body, end } = stream;
+pub(super) async fn drain(stream: StreamAnswer) -> Option<Reply> {
+    let StreamAnswer {
+        status,
+        headers,
+        mut body,
+        end,
+    } = stream;
     // An error ends the loop; the report says what it was.
     while let Some(Ok(_)) = body.frame().await {}
     drop(body);
     let report = end.await;
-    report.broken.is_none().then(|| record::passed(status, &headers, &report))
+    report
+        .broken
+        .is_none()
+        .then(|| record::passed(status, &headers, &report))
 }
 
 /// The trace a request belongs to, for the log.
 #[must_use]
-pub fn trace_id(headers: &HeaderMap) -> Option<&str> {
-    headers.get(TRACEPARENT)?.to_str().ok().and_then(log::trace_id)
+pub(super) fn trace_id(headers: &HeaderMap) -> Option<&str> {
+    headers
+        .get(TRACEPARENT)?
+        .to_str()
+        .ok()
+        .and_then(log::trace_id)
 }

@@ -36,8 +36,7 @@ impl Flow {
         let brought = match self.recovery(core, route, due) {
             Ok((call, machine, lease)) => {
                 let claim = call.claim;
-                let drive =
-                    Drive::new(self, core, call, machine, CancellationToken::new());
+                let drive = Drive::new(self, core, call, machine, CancellationToken::new());
                 tokio::select! {
                     brought = drive.round() => brought,
                     () = self.beat(claim, lease) => Round::LeaseLost,
@@ -73,14 +72,26 @@ impl Flow {
             return Err(Box::new(due));
         };
         let policy = self.policy_of(&route, &due);
-        let round = due.call.dead_letter.as_ref().map_or(0, |letter| letter.round) + 1;
+        let round = due
+            .call
+            .dead_letter
+            .as_ref()
+            .map_or(0, |letter| letter.round)
+            + 1;
         let known = (
             u8::try_from(due.call.sends).unwrap_or(u8::MAX),
             due.call.state != State::Received,
         );
         let lease = policy.compensation.lease;
+        let letter = due.call.dead_letter.as_ref();
+        let cancelled = letter.is_some_and(|l| *l.reason == *Reason::Cancelled.as_str());
         let call = recovered(route, due, target, round);
-        let machine = Recovery::new(policy, core.clock.mono(), round, known, call.sending());
+        let sending = if cancelled {
+            Sending::Cancelled
+        } else {
+            call.sending()
+        };
+        let machine = Recovery::new(policy, core.clock.mono(), round, known, sending);
         Ok((call, Decider::Round(machine), lease))
     }
 
@@ -103,14 +114,23 @@ impl Flow {
     async fn without_route(&self, due: Due) -> Round {
         let manual = Intention::Manual {
             reason: Reason::RouteChanged.as_str().into(),
-            round: due.call.dead_letter.as_ref().map_or(0, |letter| letter.round),
+            round: due
+                .call
+                .dead_letter
+                .as_ref()
+                .map_or(0, |letter| letter.round),
             last_error: Arc::from("the route of this call is no longer configured"),
         };
-        match self.ledger.append(due.claim, self.clock.wall(), manual).await {
+        match self
+            .ledger
+            .append(due.claim, self.clock.wall(), manual)
+            .await
+        {
             Ok(Written::Applied) => Round::Manual,
             Ok(Written::Stale) => Round::LeaseLost,
             Err(e) => {
-                tracing::error!(call_id = %due.call.call_id, error = %e, "a round was not recorded");
+                let call_id = &due.call.call_id;
+                tracing::error!(%call_id, error = %e, "a round was not recorded");
                 Round::LeaseLost
             }
         }

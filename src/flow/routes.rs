@@ -60,16 +60,22 @@ impl Routes {
         remembered: &[ProofNote],
         cores: usize,
     ) -> Result<Self, SetupError> {
-        let proofs: HashMap<&str, Proof> =
-            remembered.iter().map(|note| (&*note.endpoint, note.proof)).collect();
-        let ready = written.iter().map(|conf| Route::build(conf, metrics, &proofs, cores));
+        let proofs: HashMap<&str, Proof> = remembered
+            .iter()
+            .map(|note| (&*note.endpoint, note.proof))
+            .collect();
+        let ready = written
+            .iter()
+            .map(|conf| Route::build(conf, metrics, &proofs, cores));
         ready.collect::<Result<_, _>>().map(Self)
     }
 
     /// The first route that matches.
     #[must_use]
     pub fn find(&self, host: Option<&str>, path: &str, method: &Method) -> Option<&Arc<Route>> {
-        self.0.iter().find(|route| route.conf.matcher.matches(host, path, method))
+        self.0
+            .iter()
+            .find(|route| route.conf.matcher.matches(host, path, method))
     }
 
     /// The route with this name.
@@ -98,7 +104,11 @@ impl Route {
                 let endpoint = ReceiptEndpoint::new(&conf.upstream, rule, cores)?;
                 let remembered = proofs.get(&*address).copied();
                 let trust = Trust::new(policy.believe_not_found, remembered);
-                Some(Receipts { address, endpoint, trust })
+                Some(Receipts {
+                    address,
+                    endpoint,
+                    trust,
+                })
             }
             (None, _) | (_, None) => None,
         };
@@ -122,6 +132,9 @@ impl Route {
 
 /// What identifies a receipt endpoint over restarts and reloads.
 fn address(conf: &Written, rule: &ReceiptRule) -> Arc<str> {
-    let place = rule.elsewhere.as_ref().map_or(&*conf.upstream.address, |e| &*e.authority);
+    let place = rule
+        .elsewhere
+        .as_ref()
+        .map_or(&*conf.upstream.address, |e| &*e.authority);
     Arc::from(format!("{} {place} {}", rule.method, rule.path))
 }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use http_body_util::BodyExt;
 
 use super::call::{Place, Said};
+use super::dedup;
 use super::drive::Drive;
 use super::parting::{self, Unresolved};
+use super::pursue::differs;
 use super::record;
 use super::told::{Problem, Shown, Told, Whole, Word};
-use super::dedup;
-use super::pursue::differs;
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
@@ -61,13 +61,16 @@ impl Drive {
     }
 
     /// The end of the call as the ledger takes it.
-    fn fact(&mut self, ending: Ending) -> Fact {
+    pub(super) fn fact(&mut self, ending: Ending) -> Fact {
         let news = match ending {
             Ending::Success(n) => self.answer_news(n, true),
             Ending::Failure(n) => self.answer_news(n, false),
             Ending::Unbinding(n) => {
                 let reply = self.reply_of(n);
-                News::Unbinding { n: u32::from(n), reply }
+                News::Unbinding {
+                    n: u32::from(n),
+                    reply,
+                }
             }
             Ending::ReceiptSuccess => self.receipt_news(Verdict::Success, None),
             Ending::ReceiptFailed { kept } => self.receipt_news(Verdict::Failed, kept),
@@ -84,7 +87,11 @@ impl Drive {
     }
 
     fn answer_news(&self, n: u8, success: bool) -> News {
-        News::Answer { n: u32::from(n), reply: self.reply_of(n), success }
+        News::Answer {
+            n: u32::from(n),
+            reply: self.reply_of(n),
+            success,
+        }
     }
 
     fn reply_of(&self, n: u8) -> crate::ledger::Reply {
@@ -97,15 +104,23 @@ impl Drive {
     }
 
     fn receipt_news(&self, verdict: Verdict, kept: Option<u8>) -> News {
-        let carried = self.receipt.result.as_ref().filter(|result| fits(verdict, result));
+        let carried = self
+            .receipt
+            .result
+            .as_ref()
+            .filter(|result| fits(verdict, result));
         let reply = match (carried, verdict) {
             (Some(result), _) => Some(self.call.reply_of(result)),
-            (None, Verdict::Failed) => {
-                kept.and_then(|n| self.replies.get(n)).map(|said| self.call.reply(said))
-            }
+            (None, Verdict::Failed) => kept
+                .and_then(|n| self.replies.get(n))
+                .map(|said| self.call.reply(said)),
             (None, Verdict::Success) => None,
         };
-        News::Receipt { verdict, reply, document: self.receipt.document.clone() }
+        News::Receipt {
+            verdict,
+            reply,
+            document: self.receipt.document.clone(),
+        }
     }
 
     fn tell(&mut self, ending: Ending) -> Told {
@@ -175,7 +190,10 @@ impl Drive {
             parking,
             reached: self.decider.tally().is_unclear(),
             sends: self.decider.tally().sends(),
-            kept: parking.kept.and_then(|n| self.replies.take(n)).and_then(Said::answer),
+            kept: parking
+                .kept
+                .and_then(|n| self.replies.take(n))
+                .and_then(Said::answer),
             last_error: self.last_error(parking),
         };
         let intention = match self.call.place {
@@ -183,7 +201,11 @@ impl Drive {
             Place::Round(round) => unresolved.next_round(round, now),
         };
         self.note();
-        let written = self.flow.ledger.append(self.call.claim, now, intention).await;
+        let written = self
+            .flow
+            .ledger
+            .append(self.call.claim, now, intention)
+            .await;
         if let Err(e) = &written {
             // The row still says "in line, owned by this process"; a restart makes it a dead
             // letter, and the late tail goes on hearing facts.
@@ -199,7 +221,9 @@ impl Drive {
     }
 
     fn last_error(&self, parking: Parking) -> Arc<str> {
-        let Some(line) = self.lines.last() else { return Arc::from(parking.reason.as_str()) };
+        let Some(line) = self.lines.last() else {
+            return Arc::from(parking.reason.as_str());
+        };
         let what = match line.outcome {
             Outcome::Answered(reading) => format!("HTTP {}", reading.status().as_u16()),
             Outcome::NotSent(_) | Outcome::Unclear(_) => line.outcome.as_str().to_owned(),
@@ -251,7 +275,11 @@ impl Drive {
         };
         let (status, headers) = (stream.status, stream.headers.clone());
         let (body, passed) = super::passing::split(*stream);
-        let shown = Shown::Stream { status, headers: headers.clone(), body };
+        let shown = Shown::Stream {
+            status,
+            headers: headers.clone(),
+            body,
+        };
         let told = self.call.told(Word::Answered, sends, shown);
         let (core, tasks) = (self.core.clone(), self.flow.tasks.clone());
         drop(core.spawn(tasks.track_future(async move {
@@ -263,28 +291,14 @@ impl Drive {
             };
             let kept = record::passed(status, &headers, &report);
             self.replies.put(n, Said::Kept(kept));
-            let step = self.on(Event::Attempted { outcome, retry_after: None, open: false });
+            let step = self.on(Event::Attempted {
+                outcome,
+                retry_after: None,
+                open: false,
+            });
             drop(self.run_from(step).await);
         })));
         told
-    }
-
-    /// What a late answer means for a call whose caller was already told.
-    pub(super) async fn heard_late(&mut self, event: Event, step: Step) {
-        let ending = match (step, event) {
-            (Step::Answer(ending), _) => ending,
-            // The call has ended; a success that contradicts it is a difference, and the ledger
-            // finds out. A refusal of one attempt says nothing about another's success.
-            (_, Event::LateAnswer { n, reading: Reading::Success(_) }) => Ending::Success(n),
-            (_, Event::LateAnswer { n, reading: Reading::Failure(_) })
-                if self.decider.tally().sends() == 1 =>
-            {
-                Ending::Failure(n)
-            }
-            (_, _) => return,
-        };
-        let fact = self.fact(ending);
-        self.flow.pursue(fact, &self.call);
     }
 }
 
@@ -308,5 +322,9 @@ fn fits(verdict: Verdict, result: &Answer) -> bool {
 }
 
 fn whole(answer: Answer) -> Whole {
-    Whole { status: answer.status, headers: answer.headers, body: answer.body }
+    Whole {
+        status: answer.status,
+        headers: answer.headers,
+        body: answer.body,
+    }
 }

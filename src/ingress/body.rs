@@ -6,6 +6,7 @@
 //! opaque.
 
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
+use super::wire::Wire;
 use crate::clock::{Wheel, wheel};
 use crate::flow::told::{BodyError, Stream};
 
@@ -35,6 +37,9 @@ pub struct Arriving {
     /// Bytes that may still come.
     left: usize,
     pace: Pace,
+    ended: bool,
+    fate: Fate,
+    wire: Arc<Wire>,
 }
 
 /// Why a body is not there. Always the caller's doing.
@@ -50,6 +55,18 @@ pub enum BodyProblem {
     #[error("the request body ended early or broke its framing")]
     Broken(#[source] hyper::Error),
 }
+
+/// Which [`BodyProblem`] it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    TooLarge,
+    TooSlow,
+    Broken,
+}
+
+/// What became of a streamed body, for whoever answers its caller.
+#[derive(Clone, Default)]
+pub(super) struct Fate(Arc<OnceLock<Fault>>);
 
 /// The wait for the next piece. No timer exists until a piece is really missing.
 struct Pace {
@@ -67,31 +84,39 @@ pub(super) struct Reading {
     pub(super) wheel: Wheel,
     /// `limits.body_timeout`.
     pub(super) patience: Duration,
-    /// `body.max_request`.
+    /// The longest body taken: `body.max_request` for one that is collected.
     pub(super) limit: usize,
+    /// Where it comes from.
+    pub(super) wire: Arc<Wire>,
 }
 
 impl Arriving {
-    pub(super) fn new(body: Incoming, reading: Reading) -> Self {
-        Self::paced(body, reading, 1)
+    pub(super) fn new(body: Incoming, reading: Reading, fate: Fate) -> Self {
+        Self::paced(body, reading, fate, 1)
     }
 
-    fn paced(body: Incoming, reading: Reading, enough: usize) -> Self {
+    fn paced(body: Incoming, reading: Reading, fate: Fate, enough: usize) -> Self {
         let Reading {
             wheel,
             patience,
             limit,
+            wire,
         } = reading;
+        let pace = Pace {
+            wheel,
+            patience,
+            enough,
+            came: 0,
+            wait: None,
+        };
+        let ended = body.is_end_stream();
         Self {
             body,
             left: limit,
-            pace: Pace {
-                wheel,
-                patience,
-                enough,
-                came: 0,
-                wait: None,
-            },
+            pace,
+            ended,
+            fate,
+            wire,
         }
     }
 
@@ -112,25 +137,13 @@ impl Body for Arriving {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyProblem>>> {
         let this = self.get_mut();
-        let Poll::Ready(next) = Pin::new(&mut this.body).poll_frame(cx) else {
-            ready!(this.pace.poll_too_slow(cx));
-            return Poll::Ready(Some(Err(BodyProblem::TooSlow)));
-        };
-        Poll::Ready(match next {
-            None => None,
-            Some(Err(error)) => Some(Err(BodyProblem::Broken(error))),
-            Some(Ok(frame)) => {
-                let bytes = frame.data_ref().map_or(0, Bytes::len);
-                this.pace.came(bytes);
-                match this.left.checked_sub(bytes) {
-                    None => Some(Err(BodyProblem::TooLarge)),
-                    Some(left) => {
-                        this.left = left;
-                        Some(Ok(frame))
-                    }
-                }
-            }
-        })
+        let next = ready!(this.poll_next(cx));
+        match &next {
+            Some(Ok(_)) => this.ended = this.body.is_end_stream(),
+            Some(Err(problem)) => this.fate.note(problem.fault()),
+            None => this.ended = true,
+        }
+        Poll::Ready(next)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -139,6 +152,53 @@ impl Body for Arriving {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl Arriving {
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyProblem>>> {
+        let Poll::Ready(next) = Pin::new(&mut self.body).poll_frame(cx) else {
+            ready!(self.pace.poll_too_slow(cx));
+            return Poll::Ready(Some(Err(BodyProblem::TooSlow)));
+        };
+        Poll::Ready(next.map(|frame| {
+            let frame = frame.map_err(BodyProblem::Broken)?;
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            self.left = self.left.checked_sub(bytes).ok_or(BodyProblem::TooLarge)?;
+            self.pace.came(bytes);
+            Ok(frame)
+        }))
+    }
+}
+
+impl BodyProblem {
+    pub(super) const fn fault(&self) -> Fault {
+        match self {
+            Self::TooLarge => Fault::TooLarge,
+            Self::TooSlow => Fault::TooSlow,
+            Self::Broken(_) => Fault::Broken,
+        }
+    }
+}
+
+impl Fate {
+    /// What was wrong with the body, if it broke off.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        self.0.get().copied()
+    }
+
+    fn note(&self, fault: Fault) {
+        // The first fault ended the body; there is no second.
+        let _first_counts = self.0.set(fault);
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.wire.uploaded(self.ended);
     }
 }
 
@@ -162,15 +222,12 @@ impl Pace {
 /// Collects a body.
 ///
 /// # Errors
-/// What is wrong with it; an announced length over the limit is refused without reading.
+/// What is wrong with it.
 pub(super) async fn collect(body: Incoming, reading: Reading) -> Result<Bytes, BodyProblem> {
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
-    if body.size_hint().lower() > reading.limit as u64 {
-        return Err(BodyProblem::TooLarge);
-    }
-    let mut body = Arriving::paced(body, reading, SLICE);
+    let mut body = Arriving::paced(body, reading, Fate::default(), SLICE);
     let Some(first) = next_data(&mut body).await? else {
         return Ok(Bytes::new());
     };

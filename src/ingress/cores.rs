@@ -1,8 +1,8 @@
 //! The cores: threads with a single-threaded runtime each, on which connections and calls live.
 //!
 //! A call never leaves the core its caller's connection was dealt to, so nothing on its way wakes
-//! another thread. Per-core state elsewhere (pools of connections to tools) is found by
-//! [`Core::index`]. Deliberately absent: pinning to processors; the kernel does as well.
+//! another thread. What `upstream` shares per runtime ([`Core::tools`]) is started with it.
+//! Deliberately absent: pinning to processors; the kernel does as well.
 
 use std::io;
 use std::sync::Arc;
@@ -11,10 +11,11 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Wheel;
+use crate::clock::{Clock, Wheel};
+use crate::upstream;
 
 /// How long a stopping core waits for blocking work, of which there is none in a call.
 const STOP_WAIT: Duration = Duration::from_millis(100);
@@ -24,9 +25,7 @@ const STOP_WAIT: Duration = Duration::from_millis(100);
 pub struct Core(Arc<State>);
 
 struct State {
-    index: usize,
-    handle: Handle,
-    wheel: Wheel,
+    tools: upstream::Core,
     /// Connections dealt to it and still open.
     connections: AtomicUsize,
 }
@@ -42,19 +41,32 @@ impl Core {
     /// Its place among the cores, from 0.
     #[must_use]
     pub fn index(&self) -> usize {
-        self.0.index
+        self.0.tools.index
+    }
+
+    /// The core as `upstream` knows it.
+    #[must_use]
+    pub fn tools(&self) -> &upstream::Core {
+        &self.0.tools
+    }
+
+    fn on(runtime: &Runtime, index: usize, clock: Clock) -> Self {
+        let _inside = runtime.enter();
+        let tools = upstream::Core::start(index, clock);
+        Self(Arc::new(State {
+            tools,
+            connections: AtomicUsize::new(0),
+        }))
     }
 
     /// Its timer wheel, for timeouts that normally do not fire.
-    #[must_use]
-    pub fn wheel(&self) -> &Wheel {
-        &self.0.wheel
+    pub(super) fn wheel(&self) -> &Wheel {
+        &self.0.tools.wheel
     }
 
-    /// Its runtime.
-    #[must_use]
-    pub fn handle(&self) -> &Handle {
-        &self.0.handle
+    /// Runs `task` on this core; nobody waits for its end.
+    pub(super) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.0.tools.spawn(task));
     }
 
     pub(super) fn connections(&self) -> &AtomicUsize {
@@ -67,7 +79,7 @@ impl Cores {
     ///
     /// # Errors
     /// When a thread or its runtime cannot be made.
-    pub fn start(n: usize) -> io::Result<Self> {
+    pub fn start(n: usize, clock: &Clock) -> io::Result<Self> {
         let n = if n == 0 {
             std::thread::available_parallelism().map_or(1, Into::into)
         } else {
@@ -77,7 +89,7 @@ impl Cores {
         let mut all = Vec::with_capacity(n);
         let mut threads = Vec::with_capacity(n);
         for index in 0..n {
-            let (core, thread) = start_one(index, stop.clone())?;
+            let (core, thread) = start_one(index, clock.clone(), stop.clone())?;
             all.push(core);
             threads.push(thread);
         }
@@ -117,30 +129,25 @@ impl Drop for Cores {
     }
 }
 
-fn start_one(index: usize, stop: CancellationToken) -> io::Result<(Core, JoinHandle<()>)> {
+fn start_one(
+    index: usize,
+    clock: Clock,
+    stop: CancellationToken,
+) -> io::Result<(Core, JoinHandle<()>)> {
     let (ready, started) = mpsc::sync_channel(1);
-    let thread = std::thread::Builder::new()
-        .name(format!("callgate-core-{index}"))
-        .spawn(move || {
-            let runtime = match Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime,
-                Err(error) => return drop(ready.send(Err(error))),
-            };
-            let handle = runtime.handle().clone();
-            let wheel = {
-                let _inside = runtime.enter();
-                Wheel::start()
-            };
-            let core = Core(Arc::new(State {
-                index,
-                handle,
-                wheel,
-                connections: AtomicUsize::new(0),
-            }));
-            drop(ready.send(Ok(core)));
-            runtime.block_on(stop.cancelled());
-            runtime.shutdown_timeout(STOP_WAIT);
-        })?;
+    let name = format!("callgate-core-{index}");
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => {
+                let core = Core::on(&runtime, index, clock);
+                // Nobody listens only when the start of the cores was given up.
+                drop(ready.send(Ok(core)));
+                runtime.block_on(stop.cancelled());
+                runtime.shutdown_timeout(STOP_WAIT);
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        }
+    })?;
     let core = started
         .recv()
         .map_err(|_| io::Error::other("a core ended at its start"))??;
@@ -153,32 +160,22 @@ mod tests {
 
     #[test]
     fn every_core_runs_what_it_is_given_on_its_own_thread() {
-        let cores = Cores::start(2).unwrap();
-        let names: Vec<_> = cores
-            .all()
-            .iter()
-            .map(|core| {
-                let name = core
-                    .handle()
-                    .spawn(async { std::thread::current().name().map(str::to_owned).unwrap() });
-                futures_name(name)
-            })
-            .collect();
-        assert_eq!(names, ["callgate-core-0", "callgate-core-1"]);
+        let cores = Cores::start(2, &Clock::start()).unwrap();
+        for (index, core) in cores.all().iter().enumerate() {
+            assert_eq!(core.index(), index);
+            let (tell, told) = mpsc::channel();
+            core.run(async move {
+                tell.send(std::thread::current().name().map(str::to_owned))
+                    .unwrap();
+            });
+            assert_eq!(told.recv().unwrap(), Some(format!("callgate-core-{index}")));
+        }
         cores.stop();
-    }
-
-    fn futures_name(task: tokio::task::JoinHandle<String>) -> String {
-        Builder::new_current_thread()
-            .build()
-            .unwrap()
-            .block_on(task)
-            .unwrap()
     }
 
     #[test]
     fn connections_go_to_the_least_loaded_core() {
-        let cores = Cores::start(2).unwrap();
+        let cores = Cores::start(2, &Clock::start()).unwrap();
         let all = cores.all();
         assert_eq!(Cores::least_loaded(all).index(), 0);
         all[0].connections().store(2, Ordering::Relaxed);

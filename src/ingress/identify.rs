@@ -1,13 +1,130 @@
-//! What a request's head proves.
-use http::{HeaderMap, Uri, header};
+//! What a request's head proves: its host and its call id.
+//!
+//! Past this file no raw string names a call. An id is taken byte for byte or refused; one that is
+//! there and unreadable is never replaced by a new one. Deliberately absent: clients' keys, which
+//! the door knows, and the fields that go to the tool, which `upstream` writes.
 
+use http::header::{HOST, HeaderName};
+use http::{HeaderMap, Uri, Version};
+
+use crate::call::id::{CallId, CallIdError, IdSource};
+use crate::call::time::Wall;
+use crate::config::template::JsonPointer;
+use crate::entropy::Minter;
+use crate::telemetry::log::escaped;
+use crate::upstream::headers::X_CALL_ID_SOURCE;
+
+/// Why a request names its call badly. The caller's fault each time; nothing was sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum IdProblem {
+    /// More than one line.
+    Twice,
+    /// The value in the header breaks the rules.
+    Header(CallIdError, String),
+    /// The value in the body breaks the rules.
+    Body(CallIdError, String),
+    /// The body carries something there that is no string.
+    NoString,
+    /// Header and body name two calls.
+    Disagree,
+}
+
+/// The host a request is for: the target's, or the `Host` field.
 pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     uri.authority().map_or_else(
-        || {
-            headers
-                .get(header::HOST)
-                .and_then(|host| host.to_str().ok())
-        },
+        || headers.get(HOST).and_then(|host| host.to_str().ok()),
         |authority| Some(authority.as_str()),
     )
 }
+
+/// Whether the `Host` field is there as often as HTTP/1 demands.
+pub(super) fn host_is_sound(version: Version, headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(HOST).iter();
+    match version {
+        Version::HTTP_11 => lines.next().is_some() && lines.next().is_none(),
+        _ => lines.nth(1).is_none(),
+    }
+}
+
+/// The call id in the head, and who made it.
+pub(super) fn from_headers(
+    headers: &HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<(CallId, IdSource)>, IdProblem> {
+    let mut lines = headers.get_all(name).iter();
+    let Some(value) = lines.next() else {
+        return Ok(None);
+    };
+    if lines.next().is_some() {
+        return Err(IdProblem::Twice);
+    }
+    let id = CallId::parse(value.as_bytes())
+        .map_err(|why| IdProblem::Header(why, escaped(value.as_bytes())))?;
+    let by_gateway = headers
+        .get(&X_CALL_ID_SOURCE)
+        .is_some_and(|source| source == "gateway");
+    let source = if by_gateway {
+        IdSource::Gateway
+    } else {
+        IdSource::Client
+    };
+    Ok(Some((id, source)))
+}
+
+/// The call id in a JSON body, if it carries one. A body that is no JSON carries none.
+pub(super) fn from_body(body: &[u8], pointer: &JsonPointer) -> Result<Option<CallId>, IdProblem> {
+    let Ok(document) = serde_json::from_slice::<serde_json::Value>(body) else {
+        return Ok(None);
+    };
+    match document.pointer(pointer.as_str()) {
+        None | Some(serde_json::Value::Null) => Ok(None),
+        Some(serde_json::Value::String(id)) => CallId::parse(id.as_bytes())
+            .map(Some)
+            .map_err(|why| IdProblem::Body(why, escaped(id.as_bytes()))),
+        Some(_) => Err(IdProblem::NoString),
+    }
+}
+
+/// The one id that header and body agree on.
+pub(super) fn agree(
+    header: Option<(CallId, IdSource)>,
+    body: Option<CallId>,
+) -> Result<Option<(CallId, IdSource)>, IdProblem> {
+    match (header, body) {
+        (Some((header, _)), Some(body)) if header != body => Err(IdProblem::Disagree),
+        (None, body) => Ok(body.map(|id| (id, IdSource::Client))),
+        (header, _) => Ok(header),
+    }
+}
+
+/// An id for a call that came without one.
+pub(super) fn make(minter: &Minter, prefix: &str, at: Wall) -> (CallId, IdSource) {
+    (minter.mint(prefix, at), IdSource::Gateway)
+}
+
+impl IdProblem {
+    /// The sentence a caller reads.
+    pub(super) fn detail(&self, name: &HeaderName) -> String {
+        match self {
+            Self::Twice => format!("The field {name} stands more than once. Send exactly one."),
+            Self::Header(why, value) => format!(
+                "The field {name} cannot be used: {why} (it was `{value}`). Send 1 to 256 bytes \
+                 of visible ASCII without a comma, or leave it out."
+            ),
+            Self::Body(why, value) => format!(
+                "The call id in the body cannot be used: {why} (it was `{value}`). Send 1 to 256 \
+                 bytes of visible ASCII without a comma, or leave it out."
+            ),
+            Self::NoString => "The body carries a call id that is no string. Send a string, or \
+                               leave it out."
+                .to_owned(),
+            Self::Disagree => format!(
+                "The field {name} and the body name two different calls. Send the same id in \
+                 both, or in one of them."
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -84,7 +84,7 @@ pub enum LogError {
     Writer(#[source] std::io::Error),
 }
 
-/// Opens the log of this process on standard error.
+/// Opens the log of this process on standard error; panics are logged from then on.
 ///
 /// # Errors
 /// When the level is no level, the process already has a log, or there is no thread for it.
@@ -109,7 +109,24 @@ pub fn open(setup: Setup) -> Result<Log, LogError> {
         .with_writer(sink.clone())
         .finish();
     tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::AlreadyOpen)?;
+    std::panic::set_hook(Box::new(panicked));
     Ok(Log { sink })
+}
+
+/// A panic is a line like any other: a reader of JSON lines must not stumble over it.
+fn panicked(panic: &std::panic::PanicHookInfo<'_>) {
+    let at = panic
+        .location()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let said = panic.payload_as_str().unwrap_or("no message");
+    let thread = std::thread::current();
+    tracing::error!(
+        at,
+        thread = thread.name().unwrap_or("unnamed"),
+        panic = said,
+        "a panic: a bug"
+    );
 }
 
 /// A plain level means callgate's own lines: what its libraries say below `warn` is noise, and some

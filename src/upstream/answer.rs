@@ -4,20 +4,18 @@
 //! bounds memory, not truth: past it the head and what was read go out and the rest streams, except
 //! for a 5xx, which is cut, because it is kept for the caller but settles nothing.
 
-use std::sync::Arc;
-
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::response::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use hyper::body::Incoming;
 
+use super::Core;
 use super::exchange::{Ended, Mode, Terms};
 use super::headers;
-use super::pool::{self, Conn};
+use super::pool::Lease;
 use super::reading::{Now, Reading, Trouble};
 use super::stream::{StreamAnswer, StreamBody};
-use super::{Core, Destination};
 use crate::call::outcome::Unclear;
 
 /// A collected answer of the tool.
@@ -65,9 +63,7 @@ enum Way {
 /// # Errors
 /// Whatever makes it no answer; the connection is reset then.
 pub(super) async fn receive(
-    core: &Core,
-    to: &Arc<Destination>,
-    conn: Conn,
+    lease: Lease,
     response: Response<Incoming>,
     terms: Terms,
     head_only: bool,
@@ -75,40 +71,36 @@ pub(super) async fn receive(
     let (mut parts, body) = response.into_parts();
     if parts.status.is_informational() {
         // 101 without an Upgrade of ours: what follows is not HTTP.
-        conn.reset();
+        lease.reset();
         return Err(NoAnswer::Informational(parts.status));
     }
-    let known = clean(
-        &mut parts.headers,
-        head_only || parts.status == StatusCode::NOT_MODIFIED,
-    );
+    let bodiless = head_only || parts.status == StatusCode::NOT_MODIFIED;
+    let known = clean(&mut parts.headers, bodiless);
     let mut reading = Reading::new(body, terms.idle);
-    let way = way(parts.status, &parts.headers, known, terms);
-    let Way::Collect { cut } = way else {
-        return pass_on(core, to, conn, parts, reading, terms).await;
+    let Way::Collect { cut } = way(&parts, known, terms) else {
+        return pass_on(lease, parts, reading, terms).await;
     };
-    let collected = match collect(core, &mut reading, terms.max_kept).await {
+    let collected = match collect(&lease.core, &mut reading, terms.max_kept).await {
         Ok(collected) => collected,
         Err(trouble) => {
-            conn.reset();
+            lease.reset();
             return Err(trouble.into());
         }
     };
-    let (body, cut) = match collected {
+    match collected {
         Collected::Whole(body) => {
-            let sure = !parts.status.is_server_error();
-            pool::finish(core, to, conn, sure);
-            (body, false)
+            lease.finish(!parts.status.is_server_error());
+            Ok(whole(parts, body, false))
         }
         Collected::Longer(prefix) if cut => {
-            conn.reset();
-            (prefix.slice(..terms.max_kept), true)
+            lease.reset();
+            Ok(whole(parts, prefix.slice(..terms.max_kept), true))
         }
         Collected::Longer(prefix) => {
-            return Ok(stream(core, to, conn, parts, prefix, reading, terms));
+            reading.put_back(prefix);
+            Ok(stream(lease, parts, reading, terms))
         }
-    };
-    Ok(whole(parts, body, cut))
+    }
 }
 
 /// Removes what concerns only this connection; the announced length of the body, if any.
@@ -130,15 +122,15 @@ fn clean(headers: &mut HeaderMap, bodiless: bool) -> Option<u64> {
         .ok()
 }
 
-fn way(status: StatusCode, headers: &HeaderMap, known: Option<u64>, terms: Terms) -> Way {
+fn way(head: &Parts, known: Option<u64>, terms: Terms) -> Way {
     let longer = known.is_some_and(|length| length > terms.max_kept as u64);
     match terms.mode {
         Mode::Pass => Way::Stream,
-        Mode::Auto | Mode::Stream | Mode::Collect if status.is_server_error() => {
+        Mode::Auto | Mode::Stream | Mode::Collect if head.status.is_server_error() => {
             Way::Collect { cut: true }
         }
         Mode::Stream => Way::Stream,
-        Mode::Auto if longer || is_stream(headers) => Way::Stream,
+        Mode::Auto if longer || is_stream(&head.headers) => Way::Stream,
         Mode::Auto | Mode::Collect => Way::Collect { cut: false },
     }
 }
@@ -193,44 +185,39 @@ async fn collect(core: &Core, reading: &mut Reading, limit: usize) -> Result<Col
 
 /// Hands the answer on as a stream; a short one that has already arrived whole needs none.
 async fn pass_on(
-    core: &Core,
-    to: &Arc<Destination>,
-    conn: Conn,
+    lease: Lease,
     parts: Parts,
     mut reading: Reading,
     terms: Terms,
 ) -> Result<Ended, NoAnswer> {
     let body = match reading.now().await {
-        Now::Nothing => return Ok(stream(core, to, conn, parts, Bytes::new(), reading, terms)),
-        Now::Data(prefix) if !reading.is_done() => {
-            return Ok(stream(core, to, conn, parts, prefix, reading, terms));
+        Now::Nothing => return Ok(stream(lease, parts, reading, terms)),
+        Now::Data(prefix) if !reading.is_done() || !may_be_whole(&prefix, terms) => {
+            reading.put_back(prefix);
+            return Ok(stream(lease, parts, reading, terms));
         }
         Now::Data(whole) => whole,
         Now::End => Bytes::new(),
         Now::Trouble(trouble) => {
-            conn.reset();
+            lease.reset();
             return Err(trouble.into());
         }
     };
-    pool::finish(core, to, conn, !parts.status.is_server_error());
+    lease.finish(!parts.status.is_server_error());
     Ok(whole(parts, body, false))
 }
 
-fn stream(
-    core: &Core,
-    to: &Arc<Destination>,
-    conn: Conn,
-    parts: Parts,
-    prefix: Bytes,
-    reading: Reading,
-    terms: Terms,
-) -> Ended {
+/// What is kept is bounded also when it came in one piece.
+const fn may_be_whole(body: &Bytes, terms: Terms) -> bool {
+    matches!(terms.mode, Mode::Pass) || body.len() <= terms.max_kept
+}
+
+fn stream(lease: Lease, parts: Parts, reading: Reading, terms: Terms) -> Ended {
     let Parts {
         status, headers, ..
     } = parts;
     let keep = (terms.mode != Mode::Pass).then_some(terms.max_kept);
-    let sure = !status.is_server_error();
-    let (body, end) = StreamBody::new(core, to, conn, sure, reading, prefix, keep);
+    let (body, end) = StreamBody::new(lease, reading, !status.is_server_error(), keep);
     Ended::Streaming(Box::new(StreamAnswer {
         status,
         headers,

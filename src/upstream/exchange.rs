@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::answer::{self, Answer};
-use super::pool::Conn;
+use super::pool::{Conn, Lease};
 use super::wire::Line;
 use super::{Core, Destination, Payload, StreamAnswer, dial};
 use crate::call::outcome::{NotSent, Unclear};
@@ -85,6 +85,15 @@ pub struct Exchange {
     grip: Arc<Grip>,
 }
 
+/// Where an exchange goes, and by which rules.
+pub(super) struct Course {
+    pub(super) core: Core,
+    pub(super) to: Arc<Destination>,
+    pub(super) terms: Terms,
+    /// A connection to begin with, whatever became of it since; `None`: the pool's.
+    pub(super) first: Option<Conn>,
+}
+
 /// The hold an exchange has on its connection while its future owns everything else.
 #[derive(Default)]
 struct Grip {
@@ -107,14 +116,21 @@ impl From<ResponseMode> for Mode {
 impl Exchange {
     /// Prepares an exchange with `to`; the connection belongs to `core`.
     pub fn new(core: &Core, to: &Arc<Destination>, request: Outgoing, terms: Terms) -> Self {
-        let grip = Arc::new(Grip::default());
-        let run = run(
-            core.clone(),
-            Arc::clone(to),
+        let (core, to) = (core.clone(), Arc::clone(to));
+        Self::run(
+            Course {
+                core,
+                to,
+                terms,
+                first: None,
+            },
             request,
-            terms,
-            Arc::clone(&grip),
-        );
+        )
+    }
+
+    pub(super) fn run(course: Course, request: Outgoing) -> Self {
+        let grip = Arc::new(Grip::default());
+        let run = course.run(into_request(request), Arc::clone(&grip));
         Self {
             run: Some(Box::pin(run)),
             grip,
@@ -129,6 +145,12 @@ impl Exchange {
             Some((line, _)) => line.written(),
             None => self.grip.written.load(Ordering::Acquire),
         }
+    }
+
+    /// Whether it is still looking for a connection: proof that nothing was sent.
+    #[must_use]
+    pub fn is_unsent(&self) -> bool {
+        self.run.is_some() && self.grip.held.lock().is_none()
     }
 
     /// Whether a reused connection handed the request back and a fresh one took its place.
@@ -214,57 +236,63 @@ impl Grip {
     }
 }
 
-async fn run(
-    core: Core,
-    to: Arc<Destination>,
-    outgoing: Outgoing,
-    terms: Terms,
-    grip: Arc<Grip>,
-) -> Ended {
-    let mut request = into_request(outgoing);
-    let head_only = request.method() == Method::HEAD;
-    let mut pooled = to.pool.take(&core);
-    loop {
-        let mut conn = match pooled.take() {
-            Some(conn) => conn,
-            None => match dial::dial(&core, &to, terms.connect).await {
-                Ok(conn) => conn,
-                Err(e) => {
-                    grip.note(&e);
-                    return Ended::NotSent(e.outcome());
+impl Course {
+    async fn run(self, mut request: Request<Payload>, grip: Arc<Grip>) -> Ended {
+        let Self {
+            core,
+            to,
+            terms,
+            first,
+        } = self;
+        let head_only = request.method() == Method::HEAD;
+        let mut pooled = first.or_else(|| to.pool.take(&core));
+        loop {
+            let mut conn = match pooled.take() {
+                Some(conn) => conn,
+                // Rare beside reuse, and large with its handshake: on the heap of its own.
+                None => match Box::pin(dial::dial(&core, &to, terms.connect)).await {
+                    Ok(conn) => conn,
+                    Err(e) => {
+                        grip.note(&e);
+                        return Ended::NotSent(e.outcome());
+                    }
+                },
+            };
+            conn.line.begin();
+            request.body_mut().bind(&conn.line);
+            grip.hold(&conn);
+            let mut refused = match conn.sender.try_send_request(request).await {
+                Ok(response) => {
+                    let lease = Lease { core, to, conn };
+                    let ended = answer::receive(lease, response, terms, head_only).await;
+                    grip.release();
+                    return ended.unwrap_or_else(|trouble| {
+                        grip.note(&trouble);
+                        Ended::Unclear(trouble.unclear())
+                    });
                 }
-            },
-        };
-        conn.line.begin();
-        request.body_mut().bind(&conn.line);
-        grip.hold(&conn);
-        let mut refused = match conn.sender.try_send_request(request).await {
-            Ok(response) => {
-                let ended = answer::receive(&core, &to, conn, response, terms, head_only).await;
-                grip.release();
-                return ended.unwrap_or_else(|trouble| {
-                    grip.note(&trouble);
-                    Ended::Unclear(trouble.unclear())
-                });
-            }
-            Err(refused) => refused,
-        };
-        let Some(message) = refused.take_message() else {
-            grip.note(refused.error());
+                Err(refused) => refused,
+            };
+            let message = refused.take_message();
+            let reused = conn.reused;
             grip.release();
             conn.reset();
-            return Ended::Unclear(Unclear::Disconnect);
-        };
-        let reused = conn.reused;
-        grip.release();
-        conn.reset();
-        if !reused {
-            grip.note(refused.error());
-            return Ended::NotSent(NotSent::HandedBack);
+            match message {
+                // Only the first connection is a reused one, so this happens at most once.
+                Some(message) if reused => {
+                    grip.reconnected.store(true, Ordering::Release);
+                    request = message;
+                }
+                Some(_) => {
+                    grip.note(refused.error());
+                    return Ended::NotSent(NotSent::HandedBack);
+                }
+                None => {
+                    grip.note(refused.error());
+                    return Ended::Unclear(Unclear::Disconnect);
+                }
+            }
         }
-        // Only the first connection comes from the pool, so this happens at most once.
-        grip.reconnected.store(true, Ordering::Release);
-        request = message;
     }
 }
 

@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use super::wire::Line;
 
-/// What a body's failure is called here; the caller's side knows more.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// A body's failure; only whoever reads the caller knows more.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The HTTP client copies what it is given beside the head, so large bodies go in pieces: one copy
 /// of this size, not of the whole body, exists at a time.
@@ -125,8 +125,11 @@ impl fmt::Debug for Payload {
     }
 }
 
+/// A frame of a body, if there was one, and whether it was the last.
+type Read = (Option<Result<Frame<Bytes>, BoxError>>, bool);
+
 impl Loan {
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<(Option<Result<Frame<Bytes>, BoxError>>, bool)> {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Read> {
         let mut body = self.body.lock();
         let frame = std::task::ready!(body.as_mut().poll_frame(cx));
         match &frame {

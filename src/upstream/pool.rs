@@ -32,6 +32,13 @@ pub(super) struct Conn {
     pub(super) reused: bool,
 }
 
+/// A connection in use, and where it belongs.
+pub(super) struct Lease {
+    pub(super) core: Core,
+    pub(super) to: Arc<Destination>,
+    pub(super) conn: Conn,
+}
+
 /// The idle connections to one destination.
 pub(super) struct Pool {
     idle: Duration,
@@ -127,7 +134,12 @@ impl Pool {
         shard.resting.push_back(Resting { conn, until });
         let start = !std::mem::replace(&mut shard.swept, true);
         drop(shard);
-        drop(over);
+        if over.is_some() {
+            tracing::debug!(
+                max_idle = self.max_idle,
+                "the longest idle connection made room"
+            );
+        }
         start
     }
 
@@ -148,24 +160,34 @@ impl Pool {
     }
 }
 
-/// The exchange on `conn` has ended with a complete answer: the connection rests, or closes.
-///
-/// A reset closes it when the answer is not sure to be the call's end, or came before the whole
-/// request had left: unsent bytes must not be delivered after it.
-pub(super) fn finish(core: &Core, to: &Arc<Destination>, conn: Conn, sure: bool) {
-    if !conn.line.written() || (conn.sender.is_closed() && !sure) {
-        conn.reset();
-    } else if conn.sender.is_ready() {
-        give_back(core, to, conn);
-    } else if conn.sender.is_closed() {
-        conn.line.close();
-    } else {
-        // Its task runs on another thread and has not come round yet.
-        core.spawn(give_back_when_ready(core.clone(), Arc::clone(to), conn));
+impl Lease {
+    /// The exchange has ended with a complete answer: the connection rests, or closes.
+    ///
+    /// A reset closes it when the answer is not sure to be the call's end, or came before the
+    /// whole request had left: unsent bytes must not be delivered after it.
+    pub(super) fn finish(self, sure: bool) {
+        let Self { core, to, conn } = self;
+        if !conn.line.written() || (conn.sender.is_closed() && !sure) {
+            conn.reset();
+        } else if conn.sender.is_ready() {
+            give_back(&core, &to, conn);
+        } else if conn.sender.is_closed() {
+            conn.line.close();
+        } else {
+            // Its task runs on another thread and has not come round yet.
+            core.clone()
+                .spawn(give_back_when_ready(Self { core, to, conn }));
+        }
+    }
+
+    /// The exchange has ended in any other way.
+    pub(super) fn reset(self) {
+        self.conn.reset();
     }
 }
 
-async fn give_back_when_ready(core: Core, to: Arc<Destination>, mut conn: Conn) {
+async fn give_back_when_ready(lease: Lease) {
+    let Lease { core, to, mut conn } = lease;
     let ready = tokio::select! {
         ready = conn.sender.ready() => ready.is_ok(),
         () = core.wheel.sleep(READY_WITHIN) => false,

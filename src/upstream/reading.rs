@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body, Frame};
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::Core;
@@ -15,6 +15,8 @@ use crate::clock::wheel::Sleep;
 
 /// An answer's body. The gap timer exists only while a read waits.
 pub(super) struct Reading {
+    /// Read before and put back: comes first.
+    ahead: Bytes,
     body: Incoming,
     idle: Duration,
     gap: Option<Sleep>,
@@ -41,20 +43,32 @@ impl Trouble {
 impl Reading {
     pub(super) const fn new(body: Incoming, idle: Duration) -> Self {
         Self {
+            ahead: Bytes::new(),
             body,
             idle,
             gap: None,
         }
     }
 
+    /// Puts back what was read, once.
+    pub(super) fn put_back(&mut self, data: Bytes) {
+        self.ahead = data;
+    }
+
     /// Whether the last byte was read. Not every kind of body knows before it is read once more.
     pub(super) fn is_done(&self) -> bool {
-        self.body.is_end_stream()
+        self.ahead.is_empty() && self.body.is_end_stream()
     }
 
     /// What is still to come, as far as it was announced.
-    pub(super) fn remaining(&self) -> http_body::SizeHint {
-        self.body.size_hint()
+    pub(super) fn remaining(&self) -> SizeHint {
+        let (rest, ahead) = (self.body.size_hint(), self.ahead.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(ahead));
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(ahead));
+        }
+        hint
     }
 
     /// Room for what was read and what was announced.
@@ -72,6 +86,9 @@ impl Reading {
         core: &Core,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Trouble>>> {
+        if !self.ahead.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.ahead)))));
+        }
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             self.gap = None;
             return Poll::Ready(frame.map(|frame| frame.map_err(Trouble::Cut)));

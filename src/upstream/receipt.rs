@@ -140,7 +140,7 @@ impl Why {
             Self::TooLarge => "too-large",
             Self::Redirect => "redirect",
             Self::Denied => "denied",
-            Self::RateLimited => "rate-limited",
+            Self::RateLimited => "too-many-questions",
             Self::ServerError => "server-error",
             Self::Status => "unexpected-status",
             Self::Empty => "empty",

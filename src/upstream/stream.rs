@@ -7,7 +7,6 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -16,9 +15,9 @@ use http_body::{Body, Frame, SizeHint};
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
-use super::pool::{self, Conn};
+use super::Core;
+use super::pool::Lease;
 use super::reading::{Reading, Trouble};
-use super::{Core, Destination};
 use crate::call::outcome::Unclear;
 
 /// The head of an answer, its body, and a word at its end.
@@ -37,12 +36,11 @@ pub struct StreamAnswer {
 /// The body of a streamed answer.
 pub struct StreamBody {
     core: Core,
-    to: Arc<Destination>,
     /// The connection; `None` once the stream has ended.
-    conn: Option<Conn>,
+    lease: Option<Lease>,
+    /// Whether the head alone is the call's end (no 5xx).
     sure: bool,
     reading: Reading,
-    prefix: Bytes,
     record: Option<Record>,
     bytes: u64,
     end: Option<oneshot::Sender<StreamReport>>,
@@ -97,13 +95,11 @@ impl Record {
 }
 
 impl StreamBody {
+    /// `keep`: how much is kept for the record; `None` for no record at all.
     pub(super) fn new(
-        core: &Core,
-        to: &Arc<Destination>,
-        conn: Conn,
-        sure: bool,
+        lease: Lease,
         reading: Reading,
-        prefix: Bytes,
+        sure: bool,
         keep: Option<usize>,
     ) -> (Self, StreamEnd) {
         let (end, told) = oneshot::channel();
@@ -112,13 +108,12 @@ impl StreamBody {
             kept: Some(BytesMut::new()),
             sha: Sha256::new(),
         });
+        let core = lease.core.clone();
         let body = Self {
-            core: core.clone(),
-            to: Arc::clone(to),
-            conn: Some(conn),
+            core,
+            lease: Some(lease),
             sure,
             reading,
-            prefix,
             record,
             bytes: 0,
             end: Some(end),
@@ -135,16 +130,16 @@ impl StreamBody {
 
     /// The last byte has passed.
     fn complete(&mut self) {
-        if let Some(conn) = self.conn.take() {
-            pool::finish(&self.core, &self.to, conn, self.sure);
+        if let Some(lease) = self.lease.take() {
+            lease.finish(self.sure);
         }
         self.report(None);
     }
 
     /// No further byte will pass.
     fn break_off(&mut self, why: Unclear) {
-        if let Some(conn) = self.conn.take() {
-            conn.reset();
+        if let Some(lease) = self.lease.take() {
+            lease.reset();
         }
         self.report(Some(why));
     }
@@ -175,16 +170,8 @@ impl Body for StreamBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
         let this = self.get_mut();
-        if this.conn.is_none() {
+        if this.lease.is_none() {
             return Poll::Ready(None);
-        }
-        if !this.prefix.is_empty() {
-            let prefix = std::mem::take(&mut this.prefix);
-            this.pass(&prefix);
-            if this.reading.is_done() {
-                this.complete();
-            }
-            return Poll::Ready(Some(Ok(Frame::data(prefix))));
         }
         match ready!(this.reading.poll_frame(&this.core, cx)) {
             None => {
@@ -209,18 +196,11 @@ impl Body for StreamBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.conn.is_none()
+        self.lease.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let ahead = self.prefix.len() as u64;
-        let rest = self.reading.remaining();
-        let mut hint = SizeHint::new();
-        hint.set_lower(rest.lower().saturating_add(ahead));
-        if let Some(upper) = rest.upper() {
-            hint.set_upper(upper.saturating_add(ahead));
-        }
-        hint
+        self.reading.remaining()
     }
 }
 
@@ -262,7 +242,7 @@ impl fmt::Debug for StreamBody {
             f,
             "StreamBody({} bytes passed, ended: {})",
             self.bytes,
-            self.conn.is_none()
+            self.lease.is_none()
         )
     }
 }

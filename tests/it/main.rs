@@ -1,2 +1,26 @@
-#[test]
-fn placeholder() {}
+//! The real gateway against a scripted tool, over real sockets.
+//!
+//! Everything here speaks to the binary as a stranger would: bytes on its listeners, its exit code,
+//! its log, its metrics. Nothing imports the library, so a test can only rely on what the contract
+//! promises. Time is real and policies are in milliseconds; lower bounds are exact, upper bounds
+//! generous, and a test waits for events, never for a guess of how long something takes.
+//!
+//! Deliberately absent: any knowledge of how the gateway is built, and any fixed port.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "these tests stand outside the process: they measure it with the real clock"
+)]
+
+mod answers;
+mod bodies;
+mod check_command;
+mod connections;
+mod fixture;
+mod h2c;
+mod identity;
+mod ledger;
+mod plain;
+mod process;
+mod receipts;
+mod telemetry;
+mod waiting;

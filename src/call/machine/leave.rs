@@ -1,5 +1,7 @@
 //! How a call leaves the line: settled, refused, or parked, and where a parked call goes.
 
+use std::time::Duration;
+
 use super::{Machine, Phase, Sending};
 use crate::call::code::Code;
 use crate::call::step::{Ending, Parked, Parking, Reason, Step};
@@ -15,6 +17,21 @@ impl Machine {
             None | Some(_) => Reason::Deadline,
         };
         self.park(reason, chance)
+    }
+
+    /// The process ends: what is in flight counts as unclear, and the next process goes on.
+    pub(super) fn draining(&mut self, chance: Chance) -> Step {
+        match self.phase {
+            Phase::New => self.end(Ending::Refused(Code::Draining)),
+            Phase::InFlight => {
+                self.tally.doubt();
+                self.park(Reason::Drain, chance)
+            }
+            Phase::Asking(_) | Phase::Waiting(_) | Phase::Closing => {
+                self.park(Reason::Drain, chance)
+            }
+            Phase::Streaming(_) | Phase::Ended | Phase::Parked => Step::Keep,
+        }
     }
 
     pub(super) fn denied(&mut self, chance: Chance) -> Step {
@@ -52,7 +69,11 @@ impl Machine {
             .first()
             .copied()
             .unwrap_or_default();
-        let due = self.policy.retry.spread(first, chance);
+        let due = match reason {
+            // The next process has no reason to wait.
+            Reason::Drain => Duration::ZERO,
+            _ => self.policy.retry.spread(first, chance),
+        };
         let state = if !self.tally.is_unclear() && self.tally.refusal().is_none() {
             if self.policy.compensation.resend && self.sending == Sending::Allowed {
                 Parked::Unsent(due)
@@ -69,14 +90,13 @@ impl Machine {
         };
         let reason = match state {
             Parked::NeverSent | Parked::Unsent(_) => Reason::NeverSent,
+            Parked::Queued(_) if self.sending == Sending::Cancelled => Reason::Cancelled,
             Parked::Queued(_) | Parked::Manual => reason,
         };
-        let cancelled = self.sending == Sending::Cancelled;
         Step::Park(Parking {
             reason,
             state,
             kept,
-            cancelled,
         })
     }
 

@@ -131,7 +131,8 @@ proptest! {
         let cap = base.saturating_add(Duration::from_nanos(more_ns));
         let given = RetryNumbers { base, cap, factor, jitter, ..numbers() };
         let retry = Retry::new(given).unwrap();
-        let plain = base.as_secs_f64() * factor.powi(i32::try_from(n.max(1) - 1).unwrap_or(i32::MAX));
+        let steps = i32::try_from(n.max(1) - 1).unwrap_or(i32::MAX);
+        let plain = base.as_secs_f64() * factor.powi(steps);
         let d = plain.min(cap.as_secs_f64());
         let wait = retry.backoff(n, Chance::new(u)).as_secs_f64();
         let slack = 1e-9 + d * 1e-9;

@@ -12,6 +12,7 @@ use crate::call::policy::{
 };
 use crate::config::defaults;
 use crate::config::file::read::Value;
+use crate::config::file::units::show_duration;
 use crate::config::matcher::{Matcher, PathPattern};
 use crate::config::report::Path;
 use crate::config::route::{
@@ -138,11 +139,18 @@ impl Builder<'_> {
             on: self.each(scope, "on", on).unwrap_or(default.on),
             resend_on: self.resend_on(scope),
         };
+        let (base, cap) = (numbers.base, numbers.cap);
         Retry::new(numbers).unwrap_or_else(|error| {
-            // What the reader refused was told already.
+            // The reader proved every number by itself and told what it refused; what is left is
+            // that two of them do not fit together.
             if !scope.any_bad(&["base", "cap"]) {
-                let path = scope.blame(&[error.key, "base"]);
-                self.refuse(&path, format!("expected {}", error.expected));
+                let message = format!(
+                    "expected {}; `base` is {}, `cap` is {}",
+                    error.expected,
+                    show_duration(base),
+                    show_duration(cap)
+                );
+                self.refuse(&scope.blame(&[error.key, "base"]), message);
             }
             Retry::new(RetryNumbers::default()).expect("the defaults are in range")
         })

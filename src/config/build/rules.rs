@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::Builder;
 use super::scope::Scope;
-use crate::call::policy::{Policy, Records, ResendOn};
+use crate::call::policy::{Policy, Records, ResendOn, Timeouts};
 use crate::config::file::read::Value;
 use crate::config::file::units::show_duration;
 use crate::config::route::{Accepted, Effects, Route};
@@ -55,22 +55,14 @@ impl Builder<'_> {
     }
 
     fn judge_timeouts(&mut self, scope: &Scope<'_>, policy: &Policy) {
-        let t = policy.timeouts;
-        let longer = [
-            ("attempt", t.attempt, "total", t.total),
-            ("connect", t.connect, "attempt", t.attempt),
-            ("receipt", t.receipt, "total", t.total),
-        ];
-        for (key, value, bound_key, bound) in longer {
-            if value > bound && !scope.any_bad(&[key, bound_key]) {
-                let message = format!(
-                    "`{key}` ({}) is longer than `{bound_key}` ({}); shorten it or raise \
-                     `{bound_key}`",
-                    show_duration(value),
-                    show_duration(bound)
-                );
-                self.refuse(&scope.blame(&[key, bound_key]), message);
-            }
+        let Timeouts { attempt, total, .. } = policy.timeouts;
+        if attempt > total && !scope.any_bad(&["attempt", "total"]) {
+            let message = format!(
+                "`attempt` ({}) is longer than `total` ({}); shorten it or raise `total`",
+                show_duration(attempt),
+                show_duration(total)
+            );
+            self.refuse(&scope.blame(&["attempt", "total"]), message);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::config::words::Word;
 
 /// Layers of one section, the nearest first.
 #[derive(Clone, Debug)]
-pub struct Scope<'a> {
+pub(super) struct Scope<'a> {
     layers: Vec<(&'a [(String, Value)], Path)>,
     /// Where a mistake about the section as a whole points.
     home: Path,
@@ -18,7 +18,7 @@ pub struct Scope<'a> {
 impl<'a> Scope<'a> {
     /// A section of its own; anything but a map counts as empty.
     #[must_use]
-    pub fn new(value: &'a Value, path: &Path) -> Self {
+    pub(super) fn new(value: &'a Value, path: &Path) -> Self {
         let mut scope = Self {
             layers: Vec::new(),
             home: path.clone(),
@@ -29,7 +29,7 @@ impl<'a> Scope<'a> {
 
     /// This section, with what it does not say taken from `beneath`.
     #[must_use]
-    pub fn over(mut self, beneath: &Self) -> Self {
+    pub(super) fn over(mut self, beneath: &Self) -> Self {
         self.layers.extend(beneath.layers.iter().cloned());
         self
     }
@@ -42,7 +42,7 @@ impl<'a> Scope<'a> {
 
     /// The section below `key`, with the same layers.
     #[must_use]
-    pub fn section(&self, key: &str) -> Self {
+    pub(super) fn section(&self, key: &str) -> Self {
         let mut below = Self {
             layers: Vec::new(),
             home: self.home.clone(),
@@ -60,7 +60,7 @@ impl<'a> Scope<'a> {
 
     /// The value of `key` in the nearest layer that has it, with its path.
     #[must_use]
-    pub fn get(&self, key: &str) -> Option<(&'a Value, Path)> {
+    pub(super) fn get(&self, key: &str) -> Option<(&'a Value, Path)> {
         self.layers.iter().find_map(|(entries, path)| {
             let (_, value) = entries.iter().find(|(name, _)| name == key)?;
             Some((value, path.key(key)))
@@ -69,7 +69,7 @@ impl<'a> Scope<'a> {
 
     /// Whether any of `keys` was refused, so that no rule may judge them again.
     #[must_use]
-    pub fn any_bad(&self, keys: &[&str]) -> bool {
+    pub(super) fn any_bad(&self, keys: &[&str]) -> bool {
         keys.iter()
             .any(|key| matches!(self.get(key), Some((Value::Bad, _))))
     }
@@ -77,7 +77,7 @@ impl<'a> Scope<'a> {
     /// Where a mistake about `keys` points: at the first of them that was written, else at the
     /// section.
     #[must_use]
-    pub fn blame(&self, keys: &[&str]) -> Path {
+    pub(super) fn blame(&self, keys: &[&str]) -> Path {
         keys.iter()
             .find_map(|key| self.get(key).map(|(_, path)| path))
             .unwrap_or_else(|| self.home.clone())
@@ -85,7 +85,7 @@ impl<'a> Scope<'a> {
 
     /// A duration, or the default.
     #[must_use]
-    pub fn duration(&self, key: &str, default: Duration) -> Duration {
+    pub(super) fn duration(&self, key: &str, default: Duration) -> Duration {
         match self.get(key) {
             Some((Value::Duration(read), _)) => *read,
             _ => default,
@@ -94,7 +94,7 @@ impl<'a> Scope<'a> {
 
     /// A size, or the default.
     #[must_use]
-    pub fn size(&self, key: &str, default: usize) -> usize {
+    pub(super) fn size(&self, key: &str, default: usize) -> usize {
         match self.get(key) {
             Some((Value::Size(read), _)) => *read,
             _ => default,
@@ -103,7 +103,7 @@ impl<'a> Scope<'a> {
 
     /// A whole number, or the default.
     #[must_use]
-    pub fn whole(&self, key: &str, default: usize) -> usize {
+    pub(super) fn whole(&self, key: &str, default: usize) -> usize {
         match self.get(key) {
             Some((Value::Whole(read), _)) => usize::try_from(*read).unwrap_or(usize::MAX),
             _ => default,
@@ -112,7 +112,7 @@ impl<'a> Scope<'a> {
 
     /// A number, or the default.
     #[must_use]
-    pub fn number(&self, key: &str, default: f64) -> f64 {
+    pub(super) fn number(&self, key: &str, default: f64) -> f64 {
         match self.get(key) {
             Some((Value::Number(read), _)) => *read,
             _ => default,
@@ -121,7 +121,7 @@ impl<'a> Scope<'a> {
 
     /// A flag, or the default.
     #[must_use]
-    pub fn flag(&self, key: &str, default: bool) -> bool {
+    pub(super) fn flag(&self, key: &str, default: bool) -> bool {
         match self.get(key) {
             Some((Value::Flag(read), _)) => *read,
             _ => default,
@@ -130,7 +130,7 @@ impl<'a> Scope<'a> {
 
     /// A word, or the default.
     #[must_use]
-    pub fn word<W: Word>(&self, key: &str, default: W) -> W {
+    pub(super) fn word<W: Word>(&self, key: &str, default: W) -> W {
         self.text(key)
             .and_then(|(text, _)| W::from_word(text))
             .unwrap_or(default)
@@ -138,7 +138,7 @@ impl<'a> Scope<'a> {
 
     /// Text that was written.
     #[must_use]
-    pub fn text(&self, key: &str) -> Option<(&'a str, Path)> {
+    pub(super) fn text(&self, key: &str) -> Option<(&'a str, Path)> {
         match self.get(key) {
             Some((Value::Text(text), path)) => Some((text, path)),
             _ => None,
@@ -147,7 +147,7 @@ impl<'a> Scope<'a> {
 
     /// The elements of a list that was written.
     #[must_use]
-    pub fn list(&self, key: &str) -> Option<(&'a [Value], Path)> {
+    pub(super) fn list(&self, key: &str) -> Option<(&'a [Value], Path)> {
         match self.get(key) {
             Some((Value::List(elements), path)) => Some((elements, path)),
             _ => None,

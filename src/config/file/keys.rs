@@ -67,14 +67,14 @@ pub enum Kind {
     /// A list.
     List {
         /// What each element must be.
-        of: &'static Kind,
+        of: &'static Self,
         /// The fewest elements.
         min: usize,
         /// The most elements.
         max: usize,
     },
     /// A map with names of the operator's own.
-    Named(&'static Kind),
+    Named(&'static Self),
     /// A map with these keys.
     Section(&'static [Key]),
     /// The same, but its presence alone means something, so it must be written as a map.
@@ -379,7 +379,7 @@ keys! {
         /// The first part of ids made here; the route's name when not set.
         prefix: Kind::Text("1 to 48 letters, digits, `.`, `_` and `-`");
         /// Where a JSON body may carry it.
-        body: POINTER;
+        body: Kind::Later;
     }
     RECEIPT {
         /// Where to ask; a path is appended to the upstream's.

@@ -29,9 +29,9 @@ pub enum Value {
     /// A size in bytes.
     Size(usize),
     /// A list.
-    List(Vec<Value>),
+    List(Vec<Self>),
     /// A map.
-    Map(Vec<(String, Value)>),
+    Map(Vec<(String, Self)>),
 }
 
 /// Looks up a name of the environment.
@@ -42,6 +42,8 @@ pub struct Reader<'a> {
     lookup: Lookup<'a>,
     /// What was found wrong so far.
     pub mistakes: Vec<Mistake>,
+    /// Secrets as they stand in the file; no line with one of them is ever shown.
+    pub secrets: Vec<String>,
 }
 
 /// A scalar with its places filled in.
@@ -61,6 +63,7 @@ impl<'a> Reader<'a> {
         Self {
             lookup,
             mistakes: Vec::new(),
+            secrets: Vec::new(),
         }
     }
 
@@ -160,6 +163,13 @@ impl<'a> Reader<'a> {
     }
 
     fn scalar(&mut self, tree: &Tree, kind: &'static Kind, path: &Path) -> Value {
+        if let (Kind::Secret(_), Tree::Text(text)) = (kind, tree) {
+            self.secrets.extend(
+                text.lines()
+                    .filter(|line| !line.is_empty())
+                    .map(str::to_owned),
+            );
+        }
         let (tree, filled) = match self.filled(tree, kind, path) {
             Filled::Written => (tree.clone(), false),
             Filled::From(text) => (Tree::Text(text), true),

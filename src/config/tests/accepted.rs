@@ -199,7 +199,7 @@ fn a_route_and_its_upstream_mean_what_they_say() {
         (route.call_id.header.as_str(), &*route.call_id.prefix),
         ("x-my-id", "ord")
     );
-    assert_eq!(route.call_id.body.as_ref().unwrap().as_str(), "/callId");
+    assert_eq!(route.call_id.body, None);
     assert_eq!(route.accepted, Accepted::Pending);
     let answer = route.answer.as_ref().unwrap();
     assert_eq!(answer.states.state("2"), Some(State::Failed));
@@ -292,52 +292,54 @@ fn places_from_the_environment_take_the_kind_of_their_key() {
     assert!(route.policy.compensation.resend);
 }
 
+/// Keys of a route, and how the only warning begins; none for an empty text.
+const RARELY_MEANT: &[(&str, &str)] = &[
+    ("effects: none", ""),
+    ("match: { methods: [GET] }", ""),
+    ("receipt: {}", ""),
+    ("retry: { resend_on: [NOT_FOUND, UNKNOWN] }", ""),
+    (
+        "effects: once",
+        "routes[0].name: the route \"r\" has no `receipt`",
+    ),
+    (
+        "receipt: {}\ntimeouts: { attempt: 4s }",
+        "routes[0].timeouts.attempt: below 5s",
+    ),
+    (
+        "receipt: {}\nretry: { max_retries: 4 }",
+        "routes[0].retry.max_retries: more than 3",
+    ),
+    (
+        "receipt: {}\nretry: { jitter: 0 }",
+        "routes[0].retry.jitter: without jitter",
+    ),
+    (
+        "receipt: {}\ntimeouts: { total: 9s }",
+        "routes[0].timeouts.total: `total` (9s) leaves",
+    ),
+    (
+        "receipt: {}\ntimeouts: { total: 9s }\nretry: { max_retries: 0 }",
+        "",
+    ),
+    (
+        "receipt: { url: /r }",
+        "routes[0].receipt.url: neither url nor body names {call_id}",
+    ),
+    (
+        "receipt: {}\nretry: { resend_on: [] }\ncompensation: { resend: true }",
+        "routes[0].compensation.resend: no round can ever resend",
+    ),
+    (
+        "receipt: { retention: 1h }\ncompensation: { resend: true }",
+        "routes[0].receipt.retention: the tool forgets",
+    ),
+];
+
 #[test]
 fn what_is_rarely_meant_is_warned_about() {
     let receipt = "receipt: {}\n";
-    let table = [
-        ("effects: none", ""),
-        ("match: { methods: [GET] }", ""),
-        ("receipt: {}", ""),
-        ("retry: { resend_on: [NOT_FOUND, UNKNOWN] }", ""),
-        (
-            "effects: once",
-            "routes[0].name: the route \"r\" has no `receipt`",
-        ),
-        (
-            "receipt: {}\ntimeouts: { attempt: 4s }",
-            "routes[0].timeouts.attempt: below 5s",
-        ),
-        (
-            "receipt: {}\nretry: { max_retries: 4 }",
-            "routes[0].retry.max_retries: more than 3",
-        ),
-        (
-            "receipt: {}\nretry: { jitter: 0 }",
-            "routes[0].retry.jitter: without jitter",
-        ),
-        (
-            "receipt: {}\ntimeouts: { total: 9s }",
-            "routes[0].timeouts.total: `total` (9s) leaves",
-        ),
-        (
-            "receipt: {}\ntimeouts: { total: 9s }\nretry: { max_retries: 0 }",
-            "",
-        ),
-        (
-            "receipt: { url: /r }",
-            "routes[0].receipt.url: neither url nor body names {call_id}",
-        ),
-        (
-            "receipt: {}\nretry: { resend_on: [] }\ncompensation: { resend: true }",
-            "routes[0].compensation.resend: no round can ever resend",
-        ),
-        (
-            "receipt: { retention: 1h }\ncompensation: { resend: true }",
-            "routes[0].receipt.retention: the tool forgets",
-        ),
-    ];
-    for (keys, expected) in table {
+    for (keys, expected) in RARELY_MEANT {
         let shown: Vec<_> = good(&with_route(keys))
             .warnings
             .iter()
@@ -370,7 +372,8 @@ fn what_is_rarely_meant_is_warned_about() {
 
 #[test]
 fn what_several_routes_inherit_is_told_once() {
-    let routes = "routes:\n  - { name: a, upstream: { url: \"http://t\" }, match: { path: /a } }\n  \
+    let routes = "routes:\n  \
+                  - { name: a, upstream: { url: \"http://t\" }, match: { path: /a } }\n  \
                   - { name: b, upstream: { url: \"http://t\" } }\n";
     let inherit = |keys: &str| format!("defaults: {{ {keys} }}\n{routes}");
     let receipts =
@@ -431,4 +434,19 @@ fn load_reads_the_file_and_its_folder() {
     let config = load(&file).unwrap();
     let ledger = folder.path().join("callgate.db");
     assert_eq!(config.ledger.url, LedgerUrl::Sqlite(ledger));
+}
+
+#[test]
+fn the_file_of_the_demonstration_is_valid() {
+    let text = include_str!("../../../config/demo.yaml");
+    let lookup = |name: &str| (name == "DEMO_TOOL").then(|| "http://127.0.0.1:1".to_owned());
+    let config = parse(text, "demo.yaml", Path::new("/tmp"), &lookup).unwrap();
+    assert_eq!(
+        config.ledger.url,
+        LedgerUrl::Sqlite("/tmp/callgate.db".into())
+    );
+    assert_eq!(
+        config.routes[0].policy.receipt.unwrap().settle,
+        Duration::from_millis(100)
+    );
 }

@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod rules;
+
 /// `line:column path: message` of the only mistake.
 #[track_caller]
 fn only(text: &str) -> String {
@@ -30,6 +32,96 @@ fn check(text: &str, place: &str, word: &str) {
         "{text}\nfound {found}\nwithout {word:?}"
     );
 }
+
+/// A value of the wrong kind or out of its range.
+const WRONG_VALUES: &[(&str, &str, &str)] = &[
+    (
+        "body: { max_request: 1024 }",
+        "4:26 routes[0].body.max_request",
+        "no unit",
+    ),
+    (
+        "body: { max_request: 1MB }",
+        "4:26 routes[0].body.max_request",
+        "a size with its unit",
+    ),
+    (
+        "body: { max_request: 2GiB }",
+        "4:26 routes[0].body.max_request",
+        "to 1GiB",
+    ),
+    (
+        "retry: { max_retries: 6 }",
+        "4:27 routes[0].retry.max_retries",
+        "from 0 to 5, found 6",
+    ),
+    (
+        "retry: { max_retries: -1 }",
+        "4:27 routes[0].retry.max_retries",
+        "from 0 to 5",
+    ),
+    (
+        "retry: { max_retries: 1.5 }",
+        "4:27 routes[0].retry.max_retries",
+        "a whole number",
+    ),
+    (
+        "retry: { max_retries: \"3\" }",
+        "4:27 routes[0].retry.max_retries",
+        "a whole number",
+    ),
+    (
+        "retry: { jitter: 20 }",
+        "4:22 routes[0].retry.jitter",
+        "from 0 to 1, found 20",
+    ),
+    (
+        "retry: { jitter: -0.1 }",
+        "4:22 routes[0].retry.jitter",
+        "from 0 to 1",
+    ),
+    (
+        "compensation: { resend: no }",
+        "4:29 routes[0].compensation.resend",
+        "true or false",
+    ),
+    (
+        "compensation: { resend: NO }",
+        "4:29 routes[0].compensation.resend",
+        "true or false",
+    ),
+    (
+        "match: { host: 1.10 }",
+        "4:20 routes[0].match.host",
+        "put it into quotes",
+    ),
+    (
+        "unresolved_status: 500",
+        "4:24 routes[0].unresolved_status",
+        "504, 503, 502, 409, 202",
+    ),
+    (
+        "effects: twice",
+        "4:14 routes[0].effects",
+        "one of once, none",
+    ),
+    (
+        "retry: { on: [connect, 4xx] }",
+        "4:28 routes[0].retry.on[1]",
+        "connect, timeout",
+    ),
+    (
+        "receipt:",
+        "4:13 routes[0].receipt",
+        "write {} for all defaults",
+    ),
+    ("receipt: true", "4:14 routes[0].receipt", "a map"),
+    (
+        "timeouts: 8s",
+        "4:15 routes[0].timeouts",
+        "expected a map, found \"8s\"",
+    ),
+];
 
 #[test]
 fn c60_wrong_units_and_numbers_are_refused_at_their_place() {
@@ -63,95 +155,7 @@ fn c60_wrong_units_and_numbers_are_refused_at_their_place() {
         "5:16 routes[0].timeouts.attempt",
         "longer than `total` (1m)",
     );
-    let table = [
-        (
-            "body: { max_request: 1024 }",
-            "4:26 routes[0].body.max_request",
-            "no unit",
-        ),
-        (
-            "body: { max_request: 1MB }",
-            "4:26 routes[0].body.max_request",
-            "a size with its unit",
-        ),
-        (
-            "body: { max_request: 2GiB }",
-            "4:26 routes[0].body.max_request",
-            "to 1GiB",
-        ),
-        (
-            "retry: { max_retries: 6 }",
-            "4:27 routes[0].retry.max_retries",
-            "from 0 to 5, found 6",
-        ),
-        (
-            "retry: { max_retries: -1 }",
-            "4:27 routes[0].retry.max_retries",
-            "from 0 to 5",
-        ),
-        (
-            "retry: { max_retries: 1.5 }",
-            "4:27 routes[0].retry.max_retries",
-            "a whole number",
-        ),
-        (
-            "retry: { max_retries: \"3\" }",
-            "4:27 routes[0].retry.max_retries",
-            "a whole number",
-        ),
-        (
-            "retry: { jitter: 20 }",
-            "4:22 routes[0].retry.jitter",
-            "from 0 to 1, found 20",
-        ),
-        (
-            "retry: { jitter: -0.1 }",
-            "4:22 routes[0].retry.jitter",
-            "from 0 to 1",
-        ),
-        (
-            "compensation: { resend: no }",
-            "4:29 routes[0].compensation.resend",
-            "true or false",
-        ),
-        (
-            "compensation: { resend: NO }",
-            "4:29 routes[0].compensation.resend",
-            "true or false",
-        ),
-        (
-            "match: { host: 1.10 }",
-            "4:20 routes[0].match.host",
-            "put it into quotes",
-        ),
-        (
-            "unresolved_status: 500",
-            "4:24 routes[0].unresolved_status",
-            "504, 503, 502, 409, 202",
-        ),
-        (
-            "effects: twice",
-            "4:14 routes[0].effects",
-            "one of once, none",
-        ),
-        (
-            "retry: { on: [connect, 4xx] }",
-            "4:28 routes[0].retry.on[1]",
-            "connect, timeout",
-        ),
-        (
-            "receipt:",
-            "4:13 routes[0].receipt",
-            "write {} for all defaults",
-        ),
-        ("receipt: true", "4:14 routes[0].receipt", "a map"),
-        (
-            "timeouts: 8s",
-            "4:15 routes[0].timeouts",
-            "expected a map, found \"8s\"",
-        ),
-    ];
-    for (keys, place, word) in table {
+    for (keys, place, word) in WRONG_VALUES {
         check(&with_route(keys), place, word);
     }
 }
@@ -180,17 +184,9 @@ fn c57_what_would_break_the_backoff_is_refused_with_its_path() {
         "longer than zero",
     );
     let cap = "retry: { base: 800ms, cap: 400ms }";
-    check(
-        &with_route(cap),
-        "4:32 routes[0].retry.cap",
-        "at least `base`",
-    );
+    check(&with_route(cap), "4:32 routes[0].retry.cap", "`cap` is");
     let inherited = "defaults:\n  retry: { base: 20s }";
-    check(
-        &with_top(inherited),
-        "2:18 defaults.retry.base",
-        "at least `base`",
-    );
+    check(&with_top(inherited), "2:18 defaults.retry.base", "`cap` is");
 }
 
 #[test]
@@ -295,300 +291,6 @@ fn an_empty_file_says_what_is_missing() {
 }
 
 #[test]
-fn values_that_contradict_each_other_are_refused() {
-    let table = [
-        (
-            "timeouts: { attempt: 61s }",
-            "4:26 routes[0].timeouts.attempt",
-            "longer than `total`",
-        ),
-        (
-            "timeouts: { total: 5s }",
-            "4:24 routes[0].timeouts.total",
-            "longer than `total`",
-        ),
-        (
-            "timeouts: { connect: 9s }",
-            "4:26 routes[0].timeouts.connect",
-            "longer than `attempt`",
-        ),
-        (
-            "idempotency: { window: 23h }",
-            "4:28 routes[0].idempotency.window",
-            "24h to 7d",
-        ),
-        (
-            "idempotency: { window: 8d }",
-            "4:28 routes[0].idempotency.window",
-            "24h to 7d",
-        ),
-        (
-            "compensation: { rounds: [1h, 20h] }",
-            "2:5 routes[0]",
-            "the window (1d) is shorter than a call may stay unsettled (1d 1h",
-        ),
-        (
-            "compensation: { rounds: [] }",
-            "4:29 routes[0].compensation.rounds",
-            "1 to 5 elements",
-        ),
-        (
-            "compensation: { rounds: [5m, 1m] }",
-            "4:29 routes[0].compensation.rounds",
-            "growing",
-        ),
-        (
-            "compensation: { rounds: [1m, 1m] }",
-            "4:29 routes[0].compensation.rounds",
-            "growing",
-        ),
-        (
-            "retry: { resend_on: [UNKNOWN] }",
-            "4:25 routes[0].retry.resend_on",
-            "[NOT_FOUND, UNKNOWN]",
-        ),
-        (
-            "receipt: { records: commit }",
-            "4:25 routes[0].receipt.records",
-            "timeouts.late (1m)",
-        ),
-        (
-            "receipt: { records: commit, settle: 59s }",
-            "4:41 routes[0].receipt.settle",
-            "at least timeouts.late",
-        ),
-        (
-            "accepted: pending",
-            "4:15 routes[0].accepted",
-            "needs a `receipt`",
-        ),
-        (
-            "receipt: { body: \"{call_id}\" }",
-            "4:22 routes[0].receipt.body",
-            "add `method: POST`",
-        ),
-        (
-            "receipt: { url: \"/r/{id}\" }",
-            "4:21 routes[0].receipt.url",
-            "instead of {id}",
-        ),
-        (
-            "receipt: { url: \"r/{call_id}\" }",
-            "4:21 routes[0].receipt.url",
-            "a path such as",
-        ),
-        (
-            "receipt: { not_found: [401] }",
-            "4:28 routes[0].receipt.not_found[0]",
-            "never heard of it",
-        ),
-        (
-            "receipt: { states: { SUCCESS: [FAILED] } }",
-            "4:35 routes[0].receipt.states.SUCCESS",
-            "stands for SUCCESS and for FAILED",
-        ),
-        ("answer: {}", "4:13 routes[0].answer", "`state` is missing"),
-        (
-            "answer: { state: code }",
-            "4:22 routes[0].answer.state",
-            "a JSON pointer",
-        ),
-        (
-            "match: { path: orders }",
-            "4:20 routes[0].match.path",
-            "begins with `/`",
-        ),
-        (
-            "match: { methods: [post] }",
-            "4:24 routes[0].match.methods[0]",
-            "upper case",
-        ),
-        (
-            "match: { methods: [PUT, PUT] }",
-            "4:29 routes[0].match.methods[1]",
-            "twice",
-        ),
-        (
-            "call_id: { header: Host }",
-            "4:24 routes[0].call_id.header",
-            "steer the connection",
-        ),
-        (
-            "call_id: { header: Idempotency-Key }",
-            "4:24 routes[0].call_id.header",
-            "cannot travel in the same header field",
-        ),
-        (
-            "secret_headers: [\"a b\"]",
-            "4:22 routes[0].secret_headers[0]",
-            "name of a header field",
-        ),
-    ];
-    for (keys, place, word) in table {
-        check(&with_route(keys), place, word);
-    }
-}
-
-#[test]
-fn wrong_values_at_the_top_are_refused() {
-    let table = [
-        ("node: a b", "1:7 node", "letters, digits"),
-        (
-            "listen: localhost:80",
-            "1:9 listen",
-            "an IP address and port",
-        ),
-        ("listen: 8080", "1:9 listen", "put it into quotes"),
-        ("workers: -1", "1:10 workers", "from 0 to 1024"),
-        (
-            "limits: { header_bytes: 4KiB }",
-            "1:25 limits.header_bytes",
-            "from 8KiB to 1MiB",
-        ),
-        (
-            "admin: { listen: \"0.0.0.0:9090\" }",
-            "1:18 admin.listen",
-            "token must be set",
-        ),
-        (
-            "admin: { listen: \"127.0.0.1:8080\" }",
-            "1:18 admin.listen",
-            "choose another port",
-        ),
-        (
-            "ledger: { url: callgate.db }",
-            "1:16 ledger.url",
-            "sqlite:PATH",
-        ),
-        (
-            "ledger: { url: \"postgres://h/d\" }",
-            "1:16 ledger.url",
-            "not in this version yet",
-        ),
-        (
-            "ledger: { sync: fast }",
-            "1:17 ledger.sync",
-            "one of full, normal",
-        ),
-        (
-            "log: { level: loud }",
-            "1:15 log.level",
-            "error, warn, info, debug, trace",
-        ),
-        (
-            "drain: { grace: 0s }",
-            "1:17 drain.grace",
-            "longer than zero",
-        ),
-    ];
-    for (top, place, word) in table {
-        check(&with_top(top), place, word);
-    }
-}
-
-#[test]
-fn keys_of_later_versions_are_refused_rather_than_believed() {
-    let table = [
-        (
-            "idempotency: { key: \"{body:/a}\" }",
-            "4:20 routes[0].idempotency.key",
-        ),
-        (
-            "idempotency: { required: true }",
-            "4:20 routes[0].idempotency.required",
-        ),
-        (
-            "compensation: { reversal: { url: /x } }",
-            "4:21 routes[0].compensation.reversal",
-        ),
-        (
-            "compensation: { alert: { webhook: x } }",
-            "4:21 routes[0].compensation.alert",
-        ),
-        ("formerly: [old]", "4:5 routes[0].formerly"),
-    ];
-    for (keys, place) in table {
-        check(&with_route(keys), place, "not in this version yet");
-    }
-    check(
-        &with_top("clients:\n  - { name: a, key_file: b }"),
-        "1:1 clients",
-        "not in this version",
-    );
-    // Unset they promise nothing.
-    assert!(read(&with_top("clients: []")).is_ok());
-    assert!(read(&with_route("idempotency: { required: false }")).is_ok());
-}
-
-#[test]
-fn a_wrong_upstream_is_refused() {
-    let upstream = |keys: &str| format!("routes:\n  - name: r\n    upstream: {{ {keys} }}\n");
-    let table = [
-        (
-            "url: t",
-            "3:22 routes[0].upstream.url",
-            "an http:// or https:// URL",
-        ),
-        (
-            "url: \"grpc://t\"",
-            "3:22 routes[0].upstream.url",
-            "gRPC is not in this version yet",
-        ),
-        (
-            "url: \"http://t\", host: mine",
-            "3:40 routes[0].upstream.host",
-            "one of tool, keep",
-        ),
-        (
-            "url: \"http://t\", headers: { X-Call-Id: a }",
-            "3:56 routes[0].upstream.headers.X-Call-Id",
-            "tell calls apart",
-        ),
-        (
-            "url: \"http://t\", headers: { Host: a }",
-            "3:51 routes[0].upstream.headers.Host",
-            "`upstream.host: keep`",
-        ),
-        (
-            "url: \"http://t\", headers: { X-A: a, x-a: b }",
-            "3:58 routes[0].upstream.headers.x-a",
-            "set twice",
-        ),
-        (
-            "url: \"http://t\", ca_file: a.pem",
-            "3:43 routes[0].upstream.ca_file",
-            "only an https://",
-        ),
-        (
-            "url: \"https://t\", ca_file: no.pem",
-            "3:44 routes[0].upstream.ca_file",
-            "cannot read",
-        ),
-        (
-            "url: \"http://t\", strip_prefix: x",
-            "3:48 routes[0].upstream.strip_prefix",
-            "a path",
-        ),
-    ];
-    for (keys, place, word) in table {
-        check(&upstream(keys), place, word);
-    }
-}
-
-#[test]
-fn names_of_routes_are_unique_and_not_taken() {
-    let two = "routes:\n  - { name: a, upstream: { url: \"http://t\" }, match: { path: /a } }\n  \
-               - { name: a, upstream: { url: \"http://t\" } }\n";
-    check(
-        two,
-        "3:13 routes[1].name",
-        "another route is called \"a\" already",
-    );
-    let none = "routes:\n  - { name: none, upstream: { url: \"http://t\" } }\n";
-    check(none, "2:13 routes[0].name", "metrics use `none` and `gone`");
-}
-
-#[test]
 fn a_missing_name_of_the_environment_says_what_to_do() {
     let text = with_top("admin: { token: \"${NOBODY}\" }");
     check(
@@ -658,6 +360,15 @@ fn a_report_shows_line_and_caret_but_never_a_secret() {
                  headers: { A: \"pass${NO}\", B: \"pa\\nss\", C: 1234567 }\n";
     let shown = read(wrong).unwrap_err().to_string();
     assert_eq!(shown.lines().count(), 3, "{shown}");
+    let beside = [
+        "routes: [{ name: r, upstream: { url: t, headers: { A: \"Bearer pass\" } } }]",
+        "admin: { token: pass }}",
+        "Authorization: [pass",
+    ];
+    for text in beside {
+        let shown = read(text).unwrap_err().to_string();
+        assert!(!shown.contains("pass"), "{shown}");
+    }
     assert!(
         !shown.contains("pass") && !shown.contains("1234567"),
         "{shown}"

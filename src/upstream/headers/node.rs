@@ -37,6 +37,12 @@ impl Node {
         }
     }
 
+    /// Its name in `Via`.
+    #[must_use]
+    pub fn pseudonym(&self) -> &str {
+        &self.pseudonym
+    }
+
     /// The `Via` element for a request received in this version.
     #[must_use]
     pub fn via(&self, received: Version) -> HeaderValue {

@@ -11,6 +11,7 @@ use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
 use super::{Asked, RawAnswer, Why, status_trouble};
+use crate::call::code::Code;
 use crate::call::id::CallId;
 use crate::call::receipt::State;
 use crate::call::time::Wall;
@@ -114,10 +115,10 @@ impl Mapping {
             .and_then(|d| d.get("code"))
             .and_then(Value::as_str);
         let problem = is_problem(answer);
-        let ours = problem && code == Some("receipt-not-found");
+        let ours = problem && code == Some(Code::ReceiptNotFound.as_str());
         // A gateway on the way that has no such route knows nothing about the call; from a
         // callgate nothing but its own word counts.
-        if !ours && (self.callgate || (problem && code == Some("no-route"))) {
+        if !ours && (self.callgate || (problem && code == Some(Code::NoRoute.as_str()))) {
             return Asked::unknown(Why::OtherNotFound);
         }
         let since = document
@@ -232,9 +233,17 @@ fn is_problem(answer: &Answer) -> bool {
 /// A web page, by its label or its look: proxies and portals answer with one for every address.
 fn is_html(answer: &Answer) -> bool {
     let media = media_type(answer);
+    let body = answer.body.trim_ascii_start();
+    let begins = |with: &[u8]| {
+        body.get(..with.len())
+            .is_some_and(|b| b.eq_ignore_ascii_case(with))
+    };
     media.eq_ignore_ascii_case("text/html")
         || media.eq_ignore_ascii_case("application/xhtml+xml")
-        || answer.body.trim_ascii_start().starts_with(b"<")
+        || begins(b"<!doctype html")
+        || begins(b"<html")
+        || begins(b"<head")
+        || begins(b"<body")
 }
 
 fn instant(text: &str) -> Option<Wall> {

@@ -1,0 +1,214 @@
+//! One gateway, from its configuration to its first caller.
+//!
+//! The order is the safety: the ledger is locked before anything is asked of it, the addresses are
+//! ours before the ledger is swept, and nobody is served before the sweep has found what a
+//! predecessor left in the middle.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::books::{self, LedgerObserver};
+use super::door::CallerDoor;
+use super::error::StartError;
+use super::sockets::Bound;
+use super::upkeep::Upkeep;
+use super::{Ground, reach};
+use crate::admin::{self, Admin, TokenDigest};
+use crate::compensate::Worker;
+use crate::config::Config;
+use crate::entropy::Minter;
+use crate::flow::{Flow, LateRegistry, Routes};
+use crate::ingress::{Cores, Ingress, Settings};
+use crate::ledger::{Ledger, Owner};
+use crate::telemetry::names::ROUTE_NONE;
+use crate::telemetry::readiness::Trouble;
+use crate::upstream::Core;
+use crate::upstream::headers::Node;
+
+/// A gateway at work; lives on the background runtime.
+pub(super) struct Running {
+    pub(super) ground: Ground,
+    pub(super) flow: Arc<Flow>,
+    pub(super) cores: Cores,
+    pub(super) ingress: Ingress,
+    pub(super) admin: SocketAddr,
+    pub(super) worker: JoinHandle<()>,
+    /// Stops the compensation worker.
+    pub(super) stop_worker: CancellationToken,
+    /// Stops what is useful until the end: the operator's listener and upkeep.
+    pub(super) stop_rest: CancellationToken,
+    /// The operator's listener, upkeep, the look for missing tools.
+    pub(super) rest: TaskTracker,
+}
+
+/// Builds a gateway on the current runtime and begins to serve.
+pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, StartError> {
+    ground
+        .readiness
+        .raise(Trouble::Starting, "", "the ledger is being read");
+    raise_limit(config.limits.connections);
+    let observer = LedgerObserver::new(&ground.metrics);
+    let ledger = books::open(&config.ledger, ground.clock.wall(), &observer)?;
+    let callers = Bound::new("listen", config.listen)?;
+    let (stop_rest, rest) = (CancellationToken::new(), TaskTracker::new());
+    let admin = Bound::new("admin.listen", config.admin.listen)?.listen()?;
+    let admin = open_admin(config, &ground, &ledger, admin, (&rest, &stop_rest))?;
+    let owner = Owner::new(&ground.entropy.instance(&config.node));
+    books::sweep(&*ledger, &owner, ground.clock.wall()).await?;
+
+    let cores =
+        Cores::start(config.workers, &ground.clock).map_err(StartError::system("threads"))?;
+    let flow = flow(config, &ground, ledger, owner, cores.all().len() + 1).await?;
+    let ledger_fails = Arc::new(AtomicBool::new(false));
+    let upkeep = Upkeep {
+        ledger: Arc::clone(&flow.ledger),
+        observer,
+        metrics: Arc::clone(&ground.metrics),
+        readiness: Arc::clone(&ground.readiness),
+        clock: ground.clock.clone(),
+        ledger_fails: Arc::clone(&ledger_fails),
+    };
+    rest.spawn(upkeep.run(stop_rest.clone()));
+    let ingress = open_ingress(config, &ground, &flow, &cores, (callers, ledger_fails))?;
+    ground.readiness.clear(Trouble::Starting, "");
+
+    let back = Core::start(cores.all().len(), ground.clock.clone());
+    let stop_worker = CancellationToken::new();
+    let worker = Worker::new(Arc::clone(&flow), back, stop_worker.clone());
+    let worker = tokio::spawn(worker.run());
+    greet(
+        config,
+        &ground,
+        (ingress.address(), admin),
+        (&rest, &stop_rest),
+    )
+    .await;
+    Ok(Running {
+        ground,
+        flow,
+        cores,
+        ingress,
+        admin,
+        worker,
+        stop_worker,
+        stop_rest,
+        rest,
+    })
+}
+
+/// Looks for the tools, then says that callers are served and where.
+async fn greet(
+    config: &Config,
+    ground: &Ground,
+    (listen, admin): (SocketAddr, SocketAddr),
+    (rest, stop): (&TaskTracker, &CancellationToken),
+) {
+    let missing = reach::look(&config.routes, &ground.readiness).await;
+    let again = reach::look_again(missing, Arc::clone(&ground.readiness));
+    let stop = stop.clone();
+    rest.spawn(async move { stop.run_until_cancelled(again).await.unwrap_or_default() });
+    tracing::info!(%listen, %admin, version = env!("CARGO_PKG_VERSION"), "serving");
+}
+
+async fn flow(
+    config: &Config,
+    ground: &Ground,
+    ledger: Arc<dyn Ledger>,
+    owner: Owner,
+    cores: usize,
+) -> Result<Arc<Flow>, StartError> {
+    let remembered = ledger.proofs().await?;
+    let routes = Routes::build(&config.routes, &ground.metrics, &remembered, cores)?;
+    Ok(Arc::new(Flow {
+        ledger,
+        routes,
+        clock: ground.clock.clone(),
+        entropy: ground.entropy.clone(),
+        owner,
+        node: Node::new(&config.node),
+        metrics: Arc::clone(&ground.metrics),
+        readiness: Arc::clone(&ground.readiness),
+        late: Arc::new(LateRegistry::default()),
+        draining: CancellationToken::new(),
+        tasks: TaskTracker::new(),
+    }))
+}
+
+fn open_admin(
+    config: &Config,
+    ground: &Ground,
+    ledger: &Arc<dyn Ledger>,
+    listener: std::net::TcpListener,
+    (rest, stop): (&TaskTracker, &CancellationToken),
+) -> Result<SocketAddr, StartError> {
+    let system = StartError::system;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(system("a listener"))?;
+    let address = listener.local_addr().map_err(system("a listener"))?;
+    let clock = ground.clock.clone();
+    let admin = Admin {
+        ledger: Arc::clone(ledger),
+        metrics: Arc::clone(&ground.metrics),
+        readiness: Arc::clone(&ground.readiness),
+        now: Arc::new(move || clock.wall()),
+        config: config.effective(),
+        token: config
+            .admin
+            .token
+            .as_ref()
+            .map(|token| TokenDigest::of(token.reveal())),
+    };
+    rest.spawn(admin::serve(
+        listener,
+        admin::router(Arc::new(admin)),
+        stop.clone(),
+    ));
+    Ok(address)
+}
+
+fn open_ingress(
+    config: &Config,
+    ground: &Ground,
+    flow: &Arc<Flow>,
+    cores: &Cores,
+    (listener, ledger_fails): (Bound, Arc<AtomicBool>),
+) -> Result<Ingress, StartError> {
+    let door = CallerDoor {
+        flow: Arc::clone(flow),
+        ledger_fails,
+    };
+    let settings = Settings {
+        limits: config.limits,
+        node: flow.node.clone(),
+        clock: ground.clock.clone(),
+        minter: Arc::new(Minter::new(&config.node, &ground.entropy)),
+        metrics: Arc::clone(&ground.metrics),
+        unrouted: ground.metrics.route(ROUTE_NONE),
+    };
+    Ingress::open(listener.listen()?, cores, Arc::new(door), settings)
+        .map_err(StartError::system("the acceptor's thread"))
+}
+
+/// Sockets of one caller's connection with a call on it: its own, and the one to the tool.
+const SOCKETS_PER_CONNECTION: u64 = 2;
+
+/// Raises the limit on open files as far as this user may: every connection is one.
+fn raise_limit(connections: usize) {
+    let wanted = (connections as u64).saturating_mul(SOCKETS_PER_CONNECTION);
+    match rlimit::increase_nofile_limit(u64::MAX) {
+        Ok(limit) if limit < wanted => tracing::warn!(
+            limit,
+            wanted,
+            "few files may be open for so many connections; raise `ulimit -Hn`, or lower \
+             limits.connections"
+        ),
+        Ok(_) => {}
+        Err(error) => {
+            tracing::warn!(%error, "the limit on open files could not be raised");
+        }
+    }
+}

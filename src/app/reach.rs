@@ -1,0 +1,93 @@
+//! Whether the tools are there when serving begins: a mistyped port is cheapest to find now.
+//!
+//! One connection attempt per tool, closed at once. A tool that is not there is a warning and
+//! never a reason not to serve: it may come later, and other routes have other tools. While one is
+//! missing it is looked for again, so that `/readyz?verbose` does not go on saying so.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::clock;
+use crate::config::Route;
+use crate::config::route::Endpoint;
+use crate::telemetry::readiness::{Readiness, Trouble};
+
+/// How long a tool has to accept a connection at start; `serving` is said after it at the latest.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// How often a tool that was missing is looked for again.
+const AGAIN_EVERY: Duration = Duration::from_secs(5);
+
+/// A tool that was not there.
+pub(super) struct Missing {
+    route: Arc<Route>,
+}
+
+/// Looks for every tool at once and warns of those that are not there.
+pub(super) async fn look(routes: &[Arc<Route>], readiness: &Readiness) -> Vec<Missing> {
+    let mut looks = JoinSet::new();
+    // Routes often share a tool: one look, and one line that names the first of them.
+    let tools: BTreeMap<&str, &Arc<Route>> = routes
+        .iter()
+        .rev()
+        .map(|route| (&*route.upstream.address, route))
+        .collect();
+    for route in tools.into_values() {
+        let route = Arc::clone(route);
+        looks.spawn(async move { (connect(&route.upstream.endpoint).await, route) });
+    }
+    let mut missing = Vec::new();
+    for (reached, route) in looks.join_all().await {
+        if let Err(error) = reached {
+            let address = &*route.upstream.address;
+            let detail = format!("{address} does not accept connections: {error}");
+            readiness.raise(Trouble::ToolUnreachable, &route.name, detail);
+            tracing::warn!(
+                route = &*route.name,
+                address,
+                error = &error as &dyn std::error::Error,
+                "the tool cannot be reached; start it, or correct upstream.url and run \
+                 `callgate check`"
+            );
+            missing.push(Missing { route });
+        }
+    }
+    missing
+}
+
+/// Looks for the missing tools again until all have been there. Drop it to stop.
+pub(super) async fn look_again(mut missing: Vec<Missing>, readiness: Arc<Readiness>) {
+    while !missing.is_empty() {
+        clock::sleep(AGAIN_EVERY).await;
+        let mut still = Vec::new();
+        for one in missing {
+            if connect(&one.route.upstream.endpoint).await.is_err() {
+                still.push(one);
+                continue;
+            }
+            readiness.clear(Trouble::ToolUnreachable, &one.route.name);
+            let address = &*one.route.upstream.address;
+            tracing::info!(
+                route = &*one.route.name,
+                address,
+                "the tool can be reached now"
+            );
+        }
+        missing = still;
+    }
+}
+
+async fn connect(endpoint: &Endpoint) -> io::Result<()> {
+    let connecting = TcpStream::connect((&*endpoint.host, endpoint.port));
+    tokio::select! {
+        connected = connecting => connected.map(drop),
+        () = clock::sleep(WITHIN) => {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "no answer within a second"))
+        }
+    }
+}

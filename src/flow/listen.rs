@@ -1,0 +1,96 @@
+//! Hearing exchanges past their attempt timeout: what they say is a fact, also after the caller was
+//! told that nobody knows.
+
+use std::time::Duration;
+
+use super::call::Said;
+use super::drive::Drive;
+use super::late::{Bounds, LateEnd};
+use super::reading;
+use crate::call::outcome::{Outcome, Reading};
+use crate::call::step::{Ending, Event, Step};
+use crate::ledger::Entry;
+use crate::upstream::{Ended, Exchange};
+
+impl Drive {
+    /// Takes over an exchange whose attempt is over but that may still speak.
+    pub(super) fn push_late(&mut self, n: u8, exchange: Exchange) {
+        let route = &self.call.route;
+        let bounds = Bounds {
+            late: route.conf.policy.timeouts.late,
+            allowance: &route.late,
+            metrics: &self.flow.metrics,
+        };
+        self.late.push(&self.core, n, exchange, &bounds);
+    }
+
+    /// What a late exchange's end says to the machine.
+    pub(super) async fn spoke(&mut self, end: LateEnd) -> Event {
+        let n = end.n;
+        let said = match end.ended {
+            Some(Ended::Collected(answer)) => Some((
+                reading::read(&self.call.route.conf, &answer),
+                Said::Answer(answer),
+            )),
+            Some(Ended::Streaming(stream)) => reading::drain(*stream)
+                .await
+                .map(|reply| (Reading::by_status(reply.status), Said::Kept(reply))),
+            Some(Ended::NotSent(_) | Ended::Unclear(_)) | None => None,
+        };
+        let Some((reading, said)) = said else {
+            return Event::LateEnded { n };
+        };
+        self.history.push(Entry::Ended {
+            at: self.wall(),
+            n: u32::from(n),
+            outcome: Outcome::Answered(reading),
+            took: Duration::from_millis(self.late_for()),
+            late: true,
+            detail: None,
+        });
+        self.replies.put(n, said);
+        Event::LateAnswer { n, reading }
+    }
+
+    fn late_for(&self) -> u64 {
+        let age = self.wall().since(self.call.first_sent);
+        u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Hears late exchanges after the call was told or parked: their answers are still facts.
+    pub(super) async fn listen(mut self) {
+        while !self.late.is_empty() {
+            let end = self.late.next().await;
+            let event = self.spoke(end).await;
+            let step = self.on(event);
+            self.heard_late(event, step).await;
+            self.note();
+        }
+    }
+
+    /// What a late answer means for a call whose caller was already told.
+    async fn heard_late(&mut self, event: Event, step: Step) {
+        let ending = match (step, event) {
+            (Step::Answer(ending), _) => ending,
+            // The call has ended; a success that contradicts it is a difference, and the ledger
+            // finds out. A refusal of one attempt says nothing about another's success.
+            (
+                _,
+                Event::LateAnswer {
+                    n,
+                    reading: Reading::Success(_),
+                },
+            ) => Ending::Success(n),
+            (
+                _,
+                Event::LateAnswer {
+                    n,
+                    reading: Reading::Failure(_),
+                },
+            ) if self.decider.tally().sends() == 1 => Ending::Failure(n),
+            (_, _) => return,
+        };
+        let fact = self.fact(ending);
+        self.flow.pursue(fact, &self.call);
+    }
+}

@@ -1,0 +1,318 @@
+//! The way of one request: proved, let in, handed to the door, answered.
+//!
+//! The order is the contract's: whatever can be refused without the body is refused without it
+//! (`check`), so that no caller uploads for nothing and no `100 Continue` is sent for a refusal.
+//! Deliberately absent: everything that decides about a call.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::EXPECT;
+use http::request::Parts;
+use http::{Method, Response, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
+
+use super::body::{Arriving, Fate, Payload, Reading, collect};
+use super::floor::Floor;
+use super::identify;
+use super::reply::{self, ReplyBody, Shape};
+use super::tether::{Tether, caught};
+use super::wire::Wire;
+use super::{Door, Faced, Request, Settings, receipts};
+use crate::call::id::{CallId, ClientName, IdSource};
+use crate::call::time::Mono;
+use crate::flow::told::{Shown, Told};
+use crate::upstream::headers::X_CALL_ID;
+
+mod check;
+mod own;
+mod tale;
+
+use tale::Tale;
+
+/// Bodies up to here are collected before they are passed on: then one write carries the request,
+/// and it can be sent again (contract, `effects: none`).
+const SMALL_BODY: u64 = 64 * 1024;
+
+/// What the connections of one core share.
+pub(super) struct Room<D: Door> {
+    pub(super) door: Arc<D>,
+    pub(super) floor: Arc<Floor>,
+}
+
+/// A call's id, and who made it.
+type NamedBy = (CallId, IdSource);
+
+/// One request: its head, and its body in the state it is in.
+struct Visit<'a, D: Door> {
+    origin: Origin<'a, D>,
+    body: Incoming,
+}
+
+/// A request without its body.
+struct Origin<'a, D: Door> {
+    room: &'a Arc<Room<D>>,
+    wire: &'a Arc<Wire>,
+    head: Parts,
+    received: Mono,
+}
+
+/// A request that passed every check its head allows.
+struct Guest<R> {
+    route: Arc<R>,
+    client: ClientName,
+    id: Option<NamedBy>,
+}
+
+/// A refusal before the door was asked.
+struct Refusal<R> {
+    route: Option<Arc<R>>,
+    told: Box<Told>,
+}
+
+/// A request being worked on, as its connection counts it.
+struct Underway(Arc<Wire>);
+
+/// Answers one request; never fails, since every failure is an answer.
+pub(super) async fn answer<D: Door>(
+    room: Arc<Room<D>>,
+    wire: Arc<Wire>,
+    request: http::Request<Incoming>,
+) -> Result<Response<ReplyBody>, Infallible> {
+    let underway = Underway::begin(&wire, request.body());
+    let mut shape = Shape {
+        id_field: X_CALL_ID,
+        head: request.method() == Method::HEAD,
+        close: false,
+        fragile: (request.version() < Version::HTTP_11).then(|| Arc::clone(&wire)),
+    };
+    let visit = Visit::of(&room, &wire, request);
+    let told = if visit.origin.head.uri.path().starts_with(receipts::OWN) {
+        Err(own::answer(visit, &mut shape).await)
+    } else {
+        Ok(visit.enter(&mut shape).await)
+    };
+    shape.close |= room.floor.draining.is_cancelled();
+    // HTTP/2 says it with a GOAWAY, or resets the one stream.
+    shape.close &= !wire.is_multiplexed();
+    drop(underway);
+    Ok(match told {
+        Ok(told) => reply::render(told, shape),
+        Err(own) => reply::finish(own, &shape),
+    })
+}
+
+fn is_small(body: &Incoming) -> bool {
+    body.size_hint()
+        .upper()
+        .is_some_and(|bytes| bytes <= SMALL_BODY)
+}
+
+impl<D: Door> Room<D> {
+    pub(super) fn settings(&self) -> &Arc<Settings> {
+        &self.floor.settings
+    }
+}
+
+impl Underway {
+    fn begin(wire: &Arc<Wire>, body: &Incoming) -> Self {
+        wire.begin(!body.is_end_stream());
+        Self(Arc::clone(wire))
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.0.answered();
+    }
+}
+
+impl<'a, D: Door> Visit<'a, D> {
+    fn of(room: &'a Arc<Room<D>>, wire: &'a Arc<Wire>, request: http::Request<Incoming>) -> Self {
+        let received = room.settings().clock.mono();
+        let (head, body) = request.into_parts();
+        Self {
+            origin: Origin {
+                room,
+                wire,
+                head,
+                received,
+            },
+            body,
+        }
+    }
+
+    /// All the way to what the caller is told, and in which shape.
+    async fn enter(self, shape: &mut Shape) -> Told {
+        let Origin {
+            room,
+            wire,
+            received,
+            ..
+        } = self.origin;
+        let refusal = match self.check() {
+            Ok(guest) => {
+                shape
+                    .id_field
+                    .clone_from(&guest.route.config().call_id.header);
+                let once = guest
+                    .route
+                    .config()
+                    .effects
+                    .is_once(&self.origin.head.method);
+                let told = if once {
+                    self.call(guest).await
+                } else {
+                    self.pass(guest).await
+                };
+                match told {
+                    Ok(told) => return told,
+                    Err(refusal) => {
+                        shape.close = wire.was_left_unread();
+                        refusal
+                    }
+                }
+            }
+            Err(refusal) => {
+                self.leave_unread(shape);
+                refusal
+            }
+        };
+        if let Some(route) = &refusal.route {
+            shape.id_field.clone_from(&route.config().call_id.header);
+        }
+        tale::note_refusal(room, &refusal, received);
+        *refusal.told
+    }
+
+    /// A call with effects: its body is collected, and it outlives its caller.
+    async fn call(self, guest: Guest<D::Route>) -> Result<Told, Refusal<D::Route>> {
+        let room = Arc::clone(self.origin.room);
+        let request = self.collected(guest).await?;
+        let tale = Tale::begin(&room, &request);
+        let named = (request.call_id.clone(), request.source);
+        let gone = request.gone.clone();
+        let running = room.floor.calls.token();
+        let call = async move {
+            let told = caught(room.door.call(&room.floor.core, request)).await;
+            let told = told.unwrap_or_else(|panic| tale::panicked(named, &panic));
+            tale.end(&told);
+            drop(running);
+            told
+        };
+        Ok(Tether::new(call, gone).await)
+    }
+
+    /// A request without effects: streamed, unless it is small, and dropped with its caller.
+    async fn pass(self, guest: Guest<D::Route>) -> Result<Told, Refusal<D::Route>> {
+        let room = self.origin.room;
+        let fate = Fate::default();
+        let whole = is_small(&self.body) || guest.route.config().call_id.body.is_some();
+        let request = if whole {
+            self.collected(guest).await?.map(Payload::Whole)
+        } else {
+            self.arriving(guest, &fate)
+        };
+        let tale = Tale::begin(room, &request);
+        let named = (request.call_id.clone(), request.source);
+        let _running = room.floor.calls.token();
+        let told = caught(room.door.pass(&room.floor.core, request)).await;
+        let mut told = told.unwrap_or_else(|panic| tale::panicked(named, &panic));
+        if let (Some(fault), Shown::Problem(_)) = (fate.fault(), &told.shown) {
+            // The tool is not to blame for a request that never came to its end.
+            told = *check::body_refused(told.call.as_ref(), fault);
+        }
+        tale.end(&told);
+        Ok(told)
+    }
+
+    async fn collected(
+        self,
+        guest: Guest<D::Route>,
+    ) -> Result<Request<D::Route, Bytes>, Refusal<D::Route>> {
+        let Guest { route, client, id } = guest;
+        let reading = self.reading(&route);
+        let refuse = |told| Refusal {
+            route: Some(Arc::clone(&route)),
+            told,
+        };
+        let body = collect(self.body, reading)
+            .await
+            .map_err(|problem| refuse(check::body_refused(id.as_ref(), problem.fault())))?;
+        let rule = &route.config().call_id;
+        let in_body = rule
+            .body
+            .as_ref()
+            .map_or(Ok(None), |at| identify::from_body(&body, at));
+        let id = in_body
+            .and_then(|in_body| identify::agree(id, in_body))
+            .map_err(|problem| refuse(check::invalid_id(&problem, &rule.header)))?;
+        Ok(self.origin.request(Guest { route, client, id }, body))
+    }
+
+    fn arriving(self, guest: Guest<D::Route>, fate: &Fate) -> Request<D::Route, Payload> {
+        let reading = self.reading(&guest.route);
+        let body = Payload::Arriving(Arriving::new(self.body, reading, fate.clone()));
+        self.origin.request(guest, body)
+    }
+
+    /// How long the body may be; only one that is collected has a limit.
+    fn limit(&self, route: &D::Route) -> Option<usize> {
+        let config = route.config();
+        let collects =
+            config.effects.is_once(&self.origin.head.method) || config.call_id.body.is_some();
+        collects.then_some(config.body.max_request)
+    }
+
+    fn reading(&self, route: &D::Route) -> Reading {
+        let floor = &self.origin.room.floor;
+        Reading {
+            wheel: floor.core.wheel().clone(),
+            patience: floor.settings.limits.body_timeout,
+            limit: self.limit(route).unwrap_or(usize::MAX),
+            wire: Arc::clone(self.origin.wire),
+        }
+    }
+
+    /// Gives the body up. A small one that came along with its head hyper throws away, and the
+    /// connection goes on; any other ends it.
+    fn leave_unread(&self, shape: &mut Shape) {
+        if !self.body.is_end_stream() {
+            self.origin.wire.uploaded(false);
+            let asked = self.origin.head.headers.contains_key(EXPECT);
+            shape.close = asked || !is_small(&self.body);
+        }
+    }
+}
+
+impl<D: Door> Origin<'_, D> {
+    /// The request as the door gets it; its id is made now if the caller sent none.
+    fn request<B>(self, guest: Guest<D::Route>, body: B) -> Request<D::Route, B> {
+        let Guest { route, client, id } = guest;
+        let mut headers = self.head.headers;
+        headers.remove(EXPECT);
+        let (call_id, source) = id.unwrap_or_else(|| {
+            let settings = self.room.settings();
+            route.metrics().backfilled.inc();
+            let prefix = &route.config().call_id.prefix;
+            identify::make(&settings.minter, prefix, settings.clock.wall())
+        });
+        Request {
+            route,
+            client,
+            call_id,
+            source,
+            method: self.head.method,
+            uri: self.head.uri,
+            headers,
+            body,
+            peer: self.wire.peer(),
+            version: self.head.version,
+            gone: self.wire.gone_of_request(),
+            line: self.wire.line(),
+            received: self.received,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What the gateway answers itself on the callers' listener: receipts, and nothing else.
+
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+
+use super::Visit;
+use super::check::unseen;
+use crate::call::code::{Code, Repeat, Sent};
+use crate::call::time::Wall;
+use crate::flow::told::Problem;
+use crate::ingress::receipts::{self, call_id_in, rfc3339};
+use crate::ingress::reply::problem::{self, SOON};
+use crate::ingress::reply::{ReplyBody, Shape};
+use crate::ingress::{Door, Found};
+
+/// Answers a request below `/_callgate/`.
+pub(super) async fn answer<D: Door>(visit: Visit<'_, D>, shape: &mut Shape) -> Response<ReplyBody> {
+    visit.leave_unread(shape);
+    let (status, headers, body) = match find(&visit).await {
+        Ok(document) => {
+            let mut headers = HeaderMap::with_capacity(4);
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            // It may say something else a moment later.
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            (StatusCode::OK, headers, ReplyBody::Whole(document.into()))
+        }
+        Err(problem) => {
+            visit
+                .origin
+                .room
+                .settings()
+                .unrouted
+                .refused
+                .inc(problem.code);
+            let facts = problem::Facts {
+                call: None,
+                attempts: 0,
+                recorded: false,
+            };
+            let mut headers = problem::headers(&problem);
+            if problem.status == StatusCode::METHOD_NOT_ALLOWED {
+                headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            }
+            (problem.status, headers, problem::body(&problem, &facts))
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+async fn find<D: Door>(visit: &Visit<'_, D>) -> Result<String, Box<Problem>> {
+    let (head, door) = (&visit.origin.head, &visit.origin.room.door);
+    let Some(id) = call_id_in(head.uri.path()) else {
+        let detail = "callgate answers only /_callgate/receipts/{call_id} here.";
+        return Err(refusal(Code::NoRoute, detail));
+    };
+    if !matches!(head.method, Method::GET | Method::HEAD) {
+        let mut problem = refusal(Code::BadRequest, "A receipt can only be read: use GET.");
+        problem.status = StatusCode::METHOD_NOT_ALLOWED;
+        return Err(problem);
+    }
+    let id = id.map_err(|why| {
+        let detail = format!("The address names no call id: {why}. Percent-encode the id.");
+        refusal(Code::InvalidCallId, detail)
+    })?;
+    let Some(client) = door.client(&head.headers) else {
+        return Err(refusal(Code::Unauthorized, "Send a valid client key."));
+    };
+    match door.receipt(&client, &id).await {
+        Found::Call { view, rounds } => Ok(receipts::document(&view, rounds).to_string()),
+        Found::Nothing { knows_since } => Err(not_found(id.as_str(), knows_since)),
+        Found::Unavailable { detail } => {
+            let mut problem = unseen(Code::LedgerUnavailable, detail);
+            problem.retry_after = Some(SOON);
+            Err(Box::new(problem))
+        }
+    }
+}
+
+/// Asking sends nothing, so asking again is always safe.
+fn refusal(code: Code, detail: impl Into<String>) -> Box<Problem> {
+    Box::new(Problem::new(code, detail, Sent::No, Repeat::Safe))
+}
+
+fn not_found(id: &str, knows_since: Wall) -> Box<Problem> {
+    let detail = "This ledger knows no such call of this client. About calls before `knowsSince` \
+                  it says nothing. Check the id, and that this gateway took the call.";
+    let mut problem = unseen(Code::ReceiptNotFound, detail);
+    problem.more = vec![("callId", id.into()), ("knowsSince", rfc3339(knows_since))];
+    Box::new(problem)
+}

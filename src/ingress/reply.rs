@@ -1,0 +1,259 @@
+//! Renders what a caller is told: status, the `X-Call-*` fields, problem documents.
+//!
+//! One place for every answer, so that none lacks its call id. The tool's own `X-Call-*` fields
+//! (a gateway further in) are replaced, never doubled. Deliberately absent: the fields hyper writes
+//! (`Date`, framing) and the decision what to tell.
+
+use std::fmt::Write as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+use super::wire::Wire;
+use crate::call::id::CallId;
+use crate::flow::told::{BodyError, Shown, Stream, Told, Whole, Word};
+use crate::upstream::headers::X_CALL_ID_SOURCE;
+
+pub(super) mod problem;
+
+pub(super) use problem::SLOW_HEAD;
+
+const ATTEMPTS: HeaderName = HeaderName::from_static("x-call-attempts");
+const OUTCOME: HeaderName = HeaderName::from_static("x-call-outcome");
+const RECEIPT: HeaderName = HeaderName::from_static("x-call-receipt");
+const REPEAT: HeaderName = HeaderName::from_static("x-call-repeat");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// Where this gateway answers what became of a call.
+pub(super) const RECEIPTS: &str = "/_callgate/receipts/";
+
+/// What stands in a receipt's address as it is: unreserved characters (RFC 3986).
+const IN_ADDRESS: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// Attempt counts that need no formatting; more than any policy allows in line.
+const SMALL: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+
+/// What the request says about the shape of its answer.
+#[derive(Clone)]
+pub(super) struct Shape {
+    /// The field for the call id.
+    pub(super) id_field: HeaderName,
+    /// HEAD: the fields of the answer without its body.
+    pub(super) head: bool,
+    /// The connection ends after this answer.
+    pub(super) close: bool,
+    /// Reset this wire when the body breaks off: HTTP/1.0 knows no other sign.
+    pub(super) fragile: Option<Arc<Wire>>,
+}
+
+/// The body of an answer.
+pub(super) enum ReplyBody {
+    /// Nothing, or the whole in one piece.
+    Whole(Bytes),
+    /// Still arriving.
+    Stream {
+        /// The body itself.
+        body: Stream,
+        /// The wire to reset when it breaks off.
+        fragile: Option<Arc<Wire>>,
+    },
+}
+
+/// Renders `told`.
+pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
+    let Told {
+        call,
+        word,
+        attempts,
+        shown,
+        same_id_only,
+        recorded,
+    } = told;
+    let (mut status, mut headers, body) = match shown {
+        Shown::Whole(whole) => whole_parts(whole, shape.head),
+        Shown::Stream {
+            status,
+            headers,
+            body,
+        } => (status, headers, stream_body(body, &shape)),
+        Shown::Problem(problem) => {
+            let facts = problem::Facts {
+                call: call.as_ref(),
+                attempts,
+                recorded,
+            };
+            (
+                problem.status,
+                problem::headers(&problem),
+                problem::body(&problem, &facts),
+            )
+        }
+    };
+    if status.is_informational() {
+        // 1xx never ends an exchange, and 101 would hand the connection over.
+        status = StatusCode::BAD_GATEWAY;
+    }
+    remove_inner(&mut headers);
+    if let Some((id, source)) = &call {
+        name_call(&mut headers, id, &shape.id_field, recorded);
+        headers.insert(X_CALL_ID_SOURCE, HeaderValue::from_static(source.as_str()));
+    }
+    headers.insert(ATTEMPTS, attempts_value(attempts));
+    headers.insert(OUTCOME, HeaderValue::from_static(word.as_str()));
+    if word == Word::Replayed {
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    if same_id_only {
+        headers.insert(REPEAT, HeaderValue::from_static("same-call-id-only"));
+        headers.remove(RETRY_AFTER);
+    }
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    finish(response, &shape)
+}
+
+/// Fits an answer to its request and its connection.
+pub(super) fn finish(response: Response<ReplyBody>, shape: &Shape) -> Response<ReplyBody> {
+    let (mut parts, body) = response.into_parts();
+    let headers = &mut parts.headers;
+    if shape.close {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    let bodiless = shape.head || matches!(parts.status.as_u16(), 204 | 304);
+    let body = match body {
+        ReplyBody::Whole(bytes) if shape.head => {
+            // What a GET would have been told; the tool's own word when it sent one.
+            if !bytes.is_empty() {
+                headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+            }
+            ReplyBody::empty()
+        }
+        _ if bodiless => ReplyBody::empty(),
+        body => body,
+    };
+    Response::from_parts(parts, body)
+}
+
+fn whole_parts(whole: Whole, head: bool) -> (StatusCode, HeaderMap, ReplyBody) {
+    let Whole {
+        status,
+        mut headers,
+        body,
+    } = whole;
+    if !head && status != StatusCode::NOT_MODIFIED {
+        // hyper writes the length of what is really sent.
+        headers.remove(CONTENT_LENGTH);
+    }
+    (status, headers, ReplyBody::Whole(body))
+}
+
+fn stream_body(body: Stream, shape: &Shape) -> ReplyBody {
+    ReplyBody::Stream {
+        body,
+        fragile: shape.fragile.clone(),
+    }
+}
+
+/// Drops the `X-Call-*` fields of a gateway further in.
+fn remove_inner(headers: &mut HeaderMap) {
+    let is_inner = |name: &&HeaderName| name.as_str().starts_with("x-call-");
+    // Nearly no answer has any.
+    while let Some(name) = headers.keys().find(is_inner).cloned() {
+        headers.remove(name);
+    }
+}
+
+/// Adds the call id and the address of its receipt, out of one allocation when the id needs no
+/// encoding, as nearly none does.
+fn name_call(headers: &mut HeaderMap, id: &CallId, field: &HeaderName, recorded: bool) {
+    let link = Bytes::from(receipt_link(id));
+    let tail = link.slice(RECEIPTS.len()..);
+    let tail = if tail == id.as_str() {
+        tail
+    } else {
+        Bytes::copy_from_slice(id.as_str().as_bytes())
+    };
+    let value = |bytes| HeaderValue::from_maybe_shared(bytes).expect("a call id is visible ASCII");
+    headers.insert(field, value(tail));
+    if recorded {
+        headers.insert(RECEIPT, value(link));
+    }
+}
+
+/// Where the receipt of a call is answered.
+pub(super) fn receipt_link(id: &CallId) -> String {
+    let mut link = String::with_capacity(RECEIPTS.len() + id.as_str().len());
+    link.push_str(RECEIPTS);
+    write!(
+        link,
+        "{}",
+        percent_encode(id.as_str().as_bytes(), IN_ADDRESS)
+    )
+    .expect("a String takes every write");
+    link
+}
+
+fn attempts_value(attempts: u32) -> HeaderValue {
+    match SMALL.get(attempts as usize) {
+        Some(text) => HeaderValue::from_static(text),
+        None => HeaderValue::from(attempts),
+    }
+}
+
+impl ReplyBody {
+    pub(super) const fn empty() -> Self {
+        Self::Whole(Bytes::new())
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Stream { body, fragile } => {
+                let next = std::task::ready!(Pin::new(body).poll_frame(cx));
+                if let (Some(Err(_)), Some(wire)) = (&next, fragile) {
+                    wire.abort();
+                }
+                Poll::Ready(next)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Stream { body, .. } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream { body, .. } => body.size_hint(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Serves one connection: HTTP/1 or HTTP/2 by its first bytes, until either side ends it.
+//!
+//! HTTP/1 goes to hyper's own server; the version-detecting one would cost every connection a
+//! buffer and a branch per read. Deliberately absent: upgrades.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::Door;
+use super::answer::{Room, answer};
+use super::wire::{Socket, Wire};
+use crate::config::Limits;
+use crate::telemetry::labels::Refusal;
+
+/// How HTTP/2 begins; no HTTP/1 method does.
+const PREFACE: &[u8; 3] = b"PRI";
+
+/// Between two looks at a preface that came in pieces.
+const PREFACE_PAUSE: Duration = Duration::from_millis(10);
+
+/// hyper parses this many fields without allocating, and refuses more by itself.
+const FIELDS_FREE: usize = 100;
+
+/// The parser's own bound on a head lies above ours, so that a head which is only a little too
+/// long is told so in a document.
+const PARSER_BYTES_MIN: usize = 64 * 1024;
+
+/// Requests at once on one HTTP/2 connection, and unanswered resets before it is cut off.
+const STREAMS_MAX: u32 = 256;
+const RESETS_MAX: usize = 64;
+
+/// How often an HTTP/2 caller is asked whether it is there, and how long it may take to say so.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the first bytes say.
+enum Spoken {
+    Http1,
+    Http2,
+    Nothing,
+}
+
+/// Serves a connection that was dealt to this core. `open` has counted it since.
+pub(super) async fn serve<D: Door>(
+    room: Arc<Room<D>>,
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    open: TaskTrackerToken,
+) {
+    let floor = Arc::clone(&room.floor);
+    let wire = match TcpStream::from_std(stream) {
+        Ok(stream) => Wire::new(stream, peer, floor.now()),
+        Err(error) => {
+            // Only a runtime that is ending refuses a socket.
+            tracing::warn!(%error, "a connection could not be taken");
+            return floor.turn_away(open);
+        }
+    };
+    let _place = floor.enter(Arc::clone(&wire), open);
+    match sniff(&room, &wire).await {
+        Spoken::Http1 => {
+            // A task of its own, which a reset can end: hyper reads nothing during a call.
+            let mut serving = tokio::spawn(serve_http1(room, Arc::clone(&wire)));
+            tokio::select! {
+                // A panic was told by its hook; the connection went with it.
+                ended = &mut serving => drop(ended),
+                _reset = wire.stream().ready(Interest::ERROR) => {
+                    wire.gone().cancel();
+                    serving.abort();
+                }
+            }
+        }
+        Spoken::Http2 => serve_http2(room, wire).await,
+        Spoken::Nothing => {}
+    }
+}
+
+async fn sniff<D: Door>(room: &Room<D>, wire: &Wire) -> Spoken {
+    loop {
+        let mut first = [0; PREFACE.len()];
+        match wire.stream().peek(&mut first).await {
+            Ok(0) | Err(_) => return Spoken::Nothing,
+            Ok(n) if n == PREFACE.len() && first == *PREFACE => return Spoken::Http2,
+            Ok(n) if PREFACE.starts_with(&first[..n]) => {
+                room.floor.core.wheel().sleep(PREFACE_PAUSE).await;
+            }
+            Ok(_) => return Spoken::Http1,
+        }
+    }
+}
+
+async fn serve_http1<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
+    let io = TokioIo::new(Socket::new(Arc::clone(&wire)));
+    let (of_requests, settings) = (Arc::clone(&room), Arc::clone(room.settings()));
+    let service =
+        service_fn(move |request| answer(Arc::clone(&of_requests), Arc::clone(&wire), request));
+    let ended = http1_builder(&settings.limits)
+        .serve_connection(io, service)
+        .await;
+    if let Err(error) = ended
+        && error.is_parse()
+    {
+        settings.unrouted.refused.inc(Refusal::Malformed);
+        tracing::debug!(%error, "a malformed request");
+    }
+}
+
+fn http1_builder(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        // A FIN is a half-close: the caller still gets its answer.
+        .half_close(true)
+        // Head and body leave in one write.
+        .writev(false)
+        .max_buf_size(limits.header_bytes.saturating_mul(2).max(PARSER_BYTES_MIN));
+    if limits.headers > FIELDS_FREE {
+        builder.max_headers(limits.headers);
+    }
+    builder
+}
+
+async fn serve_http2<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
+    wire.multiplex();
+    let io = TokioIo::new(Socket::new(Arc::clone(&wire)));
+    let (of_requests, of_wire) = (Arc::clone(&room), Arc::clone(&wire));
+    let service =
+        service_fn(move |request| answer(Arc::clone(&of_requests), Arc::clone(&of_wire), request));
+    let limits = &room.settings().limits;
+    let mut connection = std::pin::pin!(http2_builder(limits).serve_connection(io, service));
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = room.floor.draining.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "an HTTP/2 connection broke");
+    }
+    wire.gone().cancel();
+}
+
+fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_PATIENCE);
+    builder
+}

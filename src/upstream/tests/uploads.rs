@@ -1,0 +1,183 @@
+//! Request bodies that are streamed through, and what is known of them afterwards.
+
+use std::convert::Infallible;
+
+use futures_stream::channel_body;
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http_body::Frame;
+
+use super::*;
+use crate::upstream::Upload;
+
+/// A body fed through a channel, as a caller's is.
+mod futures_stream {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use bytes::Bytes;
+    use http_body::{Body, Frame};
+    use tokio::sync::mpsc;
+
+    pub(super) struct Fed<E>(mpsc::UnboundedReceiver<Result<Frame<Bytes>, E>>);
+    pub(super) type Feeder<E> = mpsc::UnboundedSender<Result<Frame<Bytes>, E>>;
+
+    pub(super) fn channel_body<E>() -> (Feeder<E>, Fed<E>) {
+        let (tx, rx) = mpsc::unbounded_channel();
+        (tx, Fed(rx))
+    }
+
+    impl<E> Body for Fed<E> {
+        type Data = Bytes;
+        type Error = E;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, E>>> {
+            self.0.poll_recv(cx)
+        }
+    }
+}
+
+fn lent(method: Method, upload: &Upload) -> Outgoing {
+    let mut outgoing = request(method.clone(), Bytes::new());
+    outgoing.body = upload.lend();
+    if method == Method::GET {
+        outgoing
+            .headers
+            .insert(TRANSFER_ENCODING, "chunked".parse().unwrap());
+    }
+    outgoing
+}
+
+fn data(text: &'static str) -> Frame<Bytes> {
+    Frame::data(Bytes::from_static(text.as_bytes()))
+}
+
+#[tokio::test]
+async fn a_lent_body_is_passed_on_as_it_arrives_whatever_the_method() {
+    for method in [Method::POST, Method::GET] {
+        let rig = Rig::new().await;
+        let (feed, body) = channel_body::<Infallible>();
+        let upload = Upload::new(body);
+        let mut exchange = rig.send(lent(method, &upload), TERMS);
+        let script = async {
+            let mut sock = rig.peer.accept().await;
+            let (head, _) = sock.request().await;
+            assert!(head.contains("transfer-encoding: chunked\r\n"), "{head}");
+            feed.send(Ok(data("one"))).unwrap();
+            feed.send(Ok(data("two"))).unwrap();
+            drop(feed);
+            let body = sock.chunked().await;
+            sock.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                .await;
+            (body, sock)
+        };
+        let (ended, (body, _sock)) = tokio::join!(&mut exchange, script);
+        assert_eq!(body, b"onetwo");
+        collected(ended);
+        assert!(upload.touched() && !upload.failed());
+        assert!(exchange.written());
+        assert_eq!(rig.tool.destination().idle_connections(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_body_is_untouched_until_a_connection_asks_for_it() {
+    let core = Core::start(0, Clock::start());
+    let nobody = peer::endpoint(peer::nobody().await);
+    let tool = Tool::new(&peer::upstream(&nobody), 1).unwrap();
+    let (feed, body) = channel_body::<Infallible>();
+    let upload = Upload::new(body);
+    feed.send(Ok(data("precious"))).unwrap();
+    drop(feed);
+    let exchange = Exchange::new(
+        &core,
+        tool.destination(),
+        lent(Method::POST, &upload),
+        TERMS,
+    );
+    assert_eq!(not_sent(&exchange.await), NotSent::Connect);
+    assert!(!upload.touched());
+
+    // So it can be lent once more, whole.
+    let rig = Rig::new().await;
+    let script = async {
+        let mut sock = rig.peer.accept().await;
+        sock.request().await;
+        let body = sock.chunked().await;
+        sock.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            .await;
+        body
+    };
+    let (ended, body) = tokio::join!(rig.send(lent(Method::POST, &upload), TERMS), script);
+    assert_eq!(body, b"precious");
+    collected(ended);
+}
+
+#[tokio::test]
+async fn a_body_that_fails_is_the_callers_fault_and_the_tool_never_sees_its_end() {
+    let rig = Rig::new().await;
+    let (feed, body) = channel_body::<std::io::Error>();
+    let upload = Upload::new(body);
+    let mut exchange = rig.send(lent(Method::POST, &upload), TERMS);
+    let script = async {
+        let mut sock = rig.peer.accept().await;
+        sock.request().await;
+        feed.send(Ok(data("half"))).unwrap();
+        feed.send(Err(std::io::ErrorKind::ConnectionReset.into()))
+            .unwrap();
+        sock.drain().await
+    };
+    let (ended, (arrived, reset)) = tokio::join!(&mut exchange, script);
+    assert_eq!(unclear(&ended), Unclear::Disconnect);
+    assert!(upload.touched() && upload.failed());
+    assert!(!exchange.written());
+    assert!(reset);
+    assert!(!arrived.windows(5).any(|w| w == b"0\r\n\r\n"));
+}
+
+#[tokio::test]
+async fn a_body_of_known_length_goes_out_with_that_length() {
+    let rig = Rig::new().await;
+    let upload = Upload::new(http_body_util::Full::new(Bytes::from_static(b"exactly")));
+    let mut outgoing = lent(Method::PUT, &upload);
+    outgoing
+        .headers
+        .insert(CONTENT_LENGTH, "7".parse().unwrap());
+    outgoing.headers.insert(HOST, "tool".parse().unwrap());
+    let script = async {
+        let mut sock = rig.peer.accept().await;
+        let request = sock.request().await;
+        sock.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            .await;
+        request
+    };
+    let (ended, (head, body)) = tokio::join!(rig.send(outgoing, TERMS), script);
+    collected(ended);
+    assert!(head.contains("content-length: 7\r\n") && !head.contains("transfer-encoding"));
+    assert_eq!(body, b"exactly");
+}
+
+/// C41: the same bytes on every attempt, whatever the size, as often as they are sent.
+#[tokio::test]
+async fn a_whole_body_is_sent_byte_for_byte_again_and_again() {
+    let pattern = |n: usize| (0..n).map(|i| (i * 31 % 251) as u8).collect::<Vec<u8>>();
+    let sizes = [0, 1, 19, 65_535, 65_536, 65_537, 131_072, 1_048_576];
+    for size in sizes {
+        let body = Bytes::from(pattern(size));
+        let rig = Rig::new().await;
+        for _attempt in 0..2 {
+            let script = async {
+                let mut sock = rig.peer.accept().await;
+                let request = sock.request().await;
+                sock.fin().await;
+                request
+            };
+            let exchange = rig.send(request(Method::POST, body.clone()), TERMS);
+            let (ended, (_, arrived)) = tokio::join!(exchange, script);
+            assert_eq!(unclear(&ended), Unclear::Disconnect);
+            assert!(arrived == body, "{size} bytes differ");
+        }
+    }
+}
