@@ -62,6 +62,8 @@ struct Attempt {
 /// What the last receipt carried besides its state.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
+    /// Its word, as far as it is believed.
+    pub(super) said: Option<Word>,
     /// The call's result, if the receipt had one.
     pub(super) result: Option<Answer>,
     /// The receipt as it came.
@@ -238,7 +240,7 @@ impl Drive {
             // A late success settled the call; this exchange may still speak.
             Err(step) => {
                 self.attempted(attempt, Outcome::Unclear(Unclear::Timeout), None);
-                self.push_late(n, exchange);
+                self.leave_open(n, exchange).await;
                 step
             }
         }
@@ -330,18 +332,24 @@ impl Drive {
         }
         let outcome = Outcome::Unclear(Unclear::Timeout);
         self.attempted(attempt, outcome, exchange.trouble());
-        // What was not written completely must not arrive later.
-        let open = exchange.written();
-        if open {
-            self.push_late(attempt.n, exchange);
-        } else {
-            exchange.reset().await;
-        }
+        let open = self.leave_open(attempt.n, exchange).await;
         self.on(Event::Attempted {
             outcome,
             retry_after: None,
             open,
         })
+    }
+
+    /// Keeps an exchange whose attempt is over as a late one; says whether it was worth keeping.
+    /// What was not written completely, or not even begun, must not arrive later.
+    async fn leave_open(&mut self, n: u8, exchange: Exchange) -> bool {
+        let open = exchange.written();
+        if open {
+            self.push_late(n, exchange);
+        } else {
+            exchange.reset().await;
+        }
+        open
     }
 
     /// Counts, lists and records the end of an attempt.

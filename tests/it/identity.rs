@@ -414,7 +414,7 @@ fn a_path_no_route_matches_is_told_so() {
     let problem = answer.problem(404, "no-route");
     assert_eq!(
         (problem["sent"].as_str(), answer.outcome().as_str()),
-        (Some("no"), "refused")
+        (Some("unknown"), "refused")
     );
     assert_eq!(
         world
