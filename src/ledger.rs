@@ -17,6 +17,7 @@ pub mod error;
 pub mod memory;
 pub mod pending;
 pub mod record;
+mod relay;
 mod rule;
 pub mod sqlite;
 pub mod step;

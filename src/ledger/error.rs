@@ -158,3 +158,9 @@ fn holder_text(holder: Option<u32>) -> String {
         |pid| format!("process {pid}"),
     )
 }
+
+impl From<std::io::Error> for Cause {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(error)
+    }
+}

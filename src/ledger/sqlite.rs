@@ -182,8 +182,7 @@ impl SqliteLedger {
         let (reply, pending) = Pending::later();
         let read = Box::new(move |conn: &Connection| {
             let answer = question(conn);
-            // Whoever stopped waiting does not need the answer.
-            let _ = reply.send(answer.map_err(|error| LedgerError::Read {
+            reply.send(answer.map_err(|error| LedgerError::Read {
                 source: Cause::new(error),
             }));
         });

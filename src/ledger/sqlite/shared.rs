@@ -226,7 +226,7 @@ impl Shared {
             thread.unpark();
         }
         for waiter in waiters {
-            let _ = waiter.send(Ok(()));
+            waiter.send(Ok(()));
         }
     }
 }
