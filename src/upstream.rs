@@ -26,6 +26,7 @@ mod exchange;
 mod payload;
 mod pool;
 mod reading;
+mod stand_in;
 mod stream;
 mod tls;
 mod tool;
@@ -36,6 +37,8 @@ pub use destination::{Destination, SetupError};
 pub use exchange::{Ended, Exchange, Mode, Outgoing, Terms};
 pub use payload::{Payload, Upload};
 pub use receipt::ReceiptEndpoint;
+#[doc(hidden)]
+pub use stand_in::{Dialling, StandIn, StandInDialer};
 pub use stream::{StreamAnswer, StreamBody, StreamEnd, StreamError, StreamReport};
 pub use tool::Tool;
 

@@ -21,7 +21,7 @@ use crate::call::step::{Event, Step};
 use crate::call::time::{Mono, Wall};
 use crate::ledger::{Entry, Intention, Written};
 use crate::telemetry::labels::AttemptResult;
-use crate::telemetry::log::{AttemptLine, CallLine};
+use crate::telemetry::log::AttemptLine;
 use crate::upstream::{Answer, Core, Ended, Exchange, Mode, StreamAnswer, Terms};
 
 /// A call under way.
@@ -43,7 +43,7 @@ pub(super) struct Drive {
     /// Who waits for the call.
     pub(super) waiters: Attendance,
     /// When the head of the caller's request was complete, and when its record was durable.
-    times: Option<(Mono, Mono)>,
+    pub(super) times: Option<(Mono, Mono)>,
     /// Waited since the last send.
     waited: Duration,
     draining_told: bool,
@@ -60,6 +60,8 @@ struct Attempt {
 /// What the last receipt carried besides its state.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
+    /// Its word, as far as it is believed.
+    pub(super) said: Option<Word>,
     /// The call's result, if the receipt had one.
     pub(super) result: Option<Answer>,
     /// The receipt as it came.
@@ -236,7 +238,7 @@ impl Drive {
             // A late success settled the call; this exchange may still speak.
             Err(step) => {
                 self.attempted(attempt, Outcome::Unclear(Unclear::Timeout), None);
-                self.push_late(n, exchange);
+                self.leave_open(n, exchange).await;
                 step
             }
         }
@@ -328,18 +330,24 @@ impl Drive {
         }
         let outcome = Outcome::Unclear(Unclear::Timeout);
         self.attempted(attempt, outcome, exchange.trouble());
-        // What was not written completely must not arrive later.
-        let open = exchange.written();
-        if open {
-            self.push_late(attempt.n, exchange);
-        } else {
-            exchange.reset().await;
-        }
+        let open = self.leave_open(attempt.n, exchange).await;
         self.on(Event::Attempted {
             outcome,
             retry_after: None,
             open,
         })
+    }
+
+    /// Keeps an exchange whose attempt is over as a late one; says whether it was worth keeping.
+    /// What was not written completely, or not even begun, must not arrive later.
+    async fn leave_open(&mut self, n: u8, exchange: Exchange) -> bool {
+        let open = exchange.written();
+        if open {
+            self.push_late(n, exchange);
+        } else {
+            exchange.reset().await;
+        }
+        open
     }
 
     /// Counts, lists and records the end of an attempt.
@@ -489,27 +497,5 @@ impl Drive {
         let sends = std::mem::take(&mut self.lines);
         self.part();
         (told, sends)
-    }
-
-    /// The line of the log, once the caller is told.
-    fn line(&self, told: &Told) {
-        let Some((received, recorded)) = self.times else {
-            return;
-        };
-        CallLine {
-            call_id: Some(&self.call.call_id),
-            source: Some(self.call.source),
-            route: &self.call.route.conf.name,
-            client: Some(&self.call.client),
-            outcome: told.word,
-            status: told.shown.status(),
-            code: told.shown.code(),
-            attempts: &self.lines,
-            total: self.now().since(received),
-            recorded: Some(recorded.since(received)),
-            trace_id: reading::trace_id(&self.call.request.headers),
-            clean: false,
-        }
-        .emit();
     }
 }

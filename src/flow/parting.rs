@@ -23,6 +23,8 @@ use crate::upstream::Answer;
 pub(super) struct Unresolved {
     /// The machine's word.
     pub(super) parking: Parking,
+    /// It is durable; what is not is never told as an end.
+    pub(super) recorded: bool,
     /// Some attempt may have reached the tool.
     pub(super) reached: bool,
     /// Sends so far.
@@ -113,7 +115,7 @@ impl Unresolved {
     /// What the caller hears.
     pub(super) fn told(self, call: &Call) -> Told {
         match self.parking.state {
-            Parked::NeverSent => never_sent(call, self.sends),
+            Parked::NeverSent if self.recorded => never_sent(call, self.sends),
             Parked::Unsent(_) => {
                 let problem = Problem {
                     state: Some(State::Received),
@@ -126,7 +128,9 @@ impl Unresolved {
                 };
                 call.problem(Word::Unresolved, self.sends, problem)
             }
-            Parked::Queued(_) | Parked::Manual | Parked::AsBefore => self.unknown(call),
+            Parked::Queued(_) | Parked::Manual | Parked::AsBefore | Parked::NeverSent => {
+                self.unknown(call)
+            }
         }
     }
 

@@ -13,13 +13,15 @@ use super::dedup;
 use super::drive::Drive;
 use super::parting::{self, Unresolved};
 use super::pursue::differs;
+use super::reading;
 use super::record;
 use super::told::{Problem, Shown, Told, Whole, Word};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
-use crate::ledger::{Fact, News, SettledBy, Verdict};
+use crate::ledger::{Fact, News, SettledBy, Verdict, Written};
 use crate::telemetry::labels::{AvoidedBy, Round};
+use crate::telemetry::log::CallLine;
 use crate::upstream::Answer;
 
 impl Drive {
@@ -186,8 +188,9 @@ impl Drive {
     /// Puts the call into the queue, or in front of a human; one durable step.
     pub(super) async fn park(&mut self, parking: Parking) -> Told {
         let now = self.wall();
-        let unresolved = Unresolved {
+        let mut unresolved = Unresolved {
             parking,
+            recorded: true,
             reached: self.decider.tally().is_unclear(),
             sends: self.decider.tally().sends(),
             kept: parking
@@ -205,30 +208,55 @@ impl Drive {
             .ledger
             .append(self.call.claim, now, intention)
             .await;
-        if let Err(e) = &written {
-            // The row still says "in line, owned by this process"; a restart makes it a dead
-            // letter, and the late tail goes on hearing facts.
-            tracing::error!(
-                call_id = %self.call.call_id,
-                error = %e,
-                "the call was not parked; it becomes a dead letter at the next start"
-            );
-        } else {
-            unresolved.count(&self.call);
+        match written {
+            Ok(Written::Applied) => unresolved.count(&self.call),
+            Ok(Written::Stale) => unresolved.recorded = false,
+            Err(e) => {
+                unresolved.recorded = false;
+                let call_id = &self.call.call_id;
+                tracing::error!(%call_id, error = %e, "the call was not parked");
+            }
         }
         unresolved.told(&self.call)
     }
 
+    /// What went wrong last, for people: the last attempt of this run, and the last receipt.
     fn last_error(&self, parking: Parking) -> Arc<str> {
-        let Some(line) = self.lines.last() else {
-            return Arc::from(parking.reason.as_str());
-        };
-        let what = match line.outcome {
+        let attempt = self.lines.last().map(|line| match line.outcome {
             Outcome::Answered(reading) => format!("HTTP {}", reading.status().as_u16()),
             Outcome::NotSent(_) | Outcome::Unclear(_) => line.outcome.as_str().to_owned(),
+        });
+        let receipt = self
+            .receipt
+            .said
+            .map(|said| format!("receipt {}", said.as_str()));
+        match (attempt, receipt) {
+            (Some(attempt), Some(receipt)) => Arc::from(format!("{attempt}; {receipt}")),
+            (Some(what), None) | (None, Some(what)) => Arc::from(what),
+            (None, None) => Arc::from(parking.reason.as_str()),
+        }
+    }
+
+    /// The line of the log, once the caller is told.
+    pub(super) fn line(&self, told: &Told) {
+        let Some((received, recorded)) = self.times else {
+            return;
         };
-        let receipt = line.receipt.map_or("not asked", |answer| answer.as_str());
-        Arc::from(format!("{what}; receipt {receipt}"))
+        CallLine {
+            call_id: Some(&self.call.call_id),
+            source: Some(self.call.source),
+            route: &self.call.route.conf.name,
+            client: Some(&self.call.client),
+            outcome: told.word,
+            status: told.shown.status(),
+            code: told.shown.code(),
+            attempts: &self.lines,
+            total: self.now().since(received),
+            recorded: Some(recorded.since(received)),
+            trace_id: reading::trace_id(&self.call.request.headers),
+            clean: false,
+        }
+        .emit();
     }
 
     /// Drives a round to its end and says what it brought.

@@ -6,11 +6,12 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::HeaderValue;
 
 use super::pool::Pool;
+use super::stand_in::StandInDialer;
 use super::tls::Tls;
 use crate::config::route::{CaFile, Endpoint, PoolConfig};
 
@@ -20,6 +21,8 @@ pub struct Destination {
     pub(super) port: u16,
     pub(super) tls: Option<Tls>,
     pub(super) pool: Pool,
+    /// Set by a simulation only: where connections come from instead of TCP.
+    pub(super) stand_in: OnceLock<StandInDialer>,
     authority: Arc<str>,
     host: HeaderValue,
 }
@@ -121,6 +124,7 @@ impl Destination {
             port: endpoint.port,
             tls,
             pool,
+            stand_in: OnceLock::new(),
             authority,
             host,
         }))
@@ -136,6 +140,13 @@ impl Destination {
     #[must_use]
     pub const fn host(&self) -> &HeaderValue {
         &self.host
+    }
+
+    /// Takes every further connection from `dialer`, which stands in for TCP. For simulation; the
+    /// first one given stays.
+    #[doc(hidden)]
+    pub fn dial_by(&self, dialer: StandInDialer) {
+        drop(self.stand_in.set(dialer));
     }
 
     /// Idle connections over all cores.

@@ -35,6 +35,8 @@ pub(super) enum DialError {
     NoAddress,
     #[error("cannot connect to {0}")]
     Connect(SocketAddr, #[source] io::Error),
+    #[error("the simulated network takes no connection")]
+    StandIn(#[source] io::Error),
     #[error("the TLS handshake failed")]
     Tls(#[source] io::Error),
     #[error("the TLS handshake did not end within {0:?}")]
@@ -46,9 +48,11 @@ pub(super) enum DialError {
 impl DialError {
     pub(super) const fn outcome(&self) -> NotSent {
         match self {
-            Self::Timeout(_) | Self::Resolve(_) | Self::NoAddress | Self::Connect(..) => {
-                NotSent::Connect
-            }
+            Self::Timeout(_)
+            | Self::Resolve(_)
+            | Self::NoAddress
+            | Self::Connect(..)
+            | Self::StandIn(_) => NotSent::Connect,
             Self::Tls(_) | Self::TlsTimeout(_) => NotSent::Tls,
             Self::Http(_) => NotSent::HandedBack,
         }
@@ -63,6 +67,13 @@ pub(super) async fn dial(
     limit: Duration,
 ) -> Result<Conn, DialError> {
     let mut expired = core.wheel.sleep(limit);
+    if let Some(dialer) = to.stand_in.get() {
+        let opened = tokio::select! {
+            opened = dialer() => opened.map_err(DialError::StandIn)?,
+            () = &mut expired => return Err(DialError::Timeout(limit)),
+        };
+        return begin_http(core, Transport::StandIn(opened)).await;
+    }
     let tcp = tokio::select! {
         tcp = connect(to) => tcp?,
         () = &mut expired => return Err(DialError::Timeout(limit)),

@@ -19,10 +19,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use super::stand_in::StandIn;
+
 /// A connected socket, TLS on top or not.
 pub(super) enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+    /// A simulation's.
+    StandIn(Box<dyn StandIn>),
 }
 
 /// The exchange's side of the socket.
@@ -45,10 +49,29 @@ struct State {
 }
 
 impl Transport {
-    fn tcp(&self) -> &TcpStream {
-        match self {
+    /// Whether the socket is open and there is nothing to read.
+    fn is_quiet(&self) -> bool {
+        let tcp = match self {
             Self::Plain(tcp) => tcp,
             Self::Tls(tls) => tls.get_ref().0,
+            Self::StandIn(stand_in) => return stand_in.is_quiet(),
+        };
+        let mut byte = [MaybeUninit::uninit(); 1];
+        match SockRef::from(tcp).peek(&mut byte) {
+            Ok(_) => false,
+            Err(e) => e.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
+
+    /// Makes the coming close a reset. It fails only on a socket that is already dead.
+    fn reset(&mut self) {
+        let tcp = match self {
+            Self::Plain(tcp) => &*tcp,
+            Self::Tls(tls) => tls.get_ref().0,
+            Self::StandIn(stand_in) => return stand_in.reset(),
+        };
+        if let Err(e) = tcp.set_zero_linger() {
+            tracing::debug!(error = %e, "linger 0 refused by a dying socket");
         }
     }
 }
@@ -94,21 +117,14 @@ impl Line {
     /// asked for) makes it unusable.
     pub(super) fn is_quiet(&self) -> bool {
         let state = self.0.lock();
-        let Some(transport) = &state.transport else {
-            return false;
-        };
-        let mut byte = [MaybeUninit::uninit(); 1];
-        match SockRef::from(transport.tcp()).peek(&mut byte) {
-            Ok(_) => false,
-            Err(e) => e.kind() == io::ErrorKind::WouldBlock,
-        }
+        state.transport.as_ref().is_some_and(Transport::is_quiet)
     }
 
     /// Closes with a reset: linger 0, so that unsent bytes die. The socket is gone on return.
     pub(super) fn reset(&self) {
         let mut state = self.0.lock();
-        if let Some(transport) = state.transport.take() {
-            reset(&transport);
+        if let Some(mut transport) = state.transport.take() {
+            transport.reset();
         }
     }
 
@@ -121,17 +137,10 @@ impl Line {
 impl Drop for State {
     fn drop(&mut self) {
         if self.busy
-            && let Some(transport) = &self.transport
+            && let Some(transport) = &mut self.transport
         {
-            reset(transport);
+            transport.reset();
         }
-    }
-}
-
-/// Makes the coming close a reset. It fails only on a socket that is already dead.
-fn reset(transport: &Transport) {
-    if let Err(e) = transport.tcp().set_zero_linger() {
-        tracing::debug!(error = %e, "linger 0 refused by a dying socket");
     }
 }
 
@@ -149,6 +158,7 @@ impl AsyncRead for Wire {
             None => Poll::Ready(Err(gone())),
             Some(Transport::Plain(tcp)) => Pin::new(tcp).poll_read(cx, buf),
             Some(Transport::Tls(tls)) => Pin::new(tls).poll_read(cx, buf),
+            Some(Transport::StandIn(stand_in)) => Pin::new(stand_in).poll_read(cx, buf),
         }
     }
 }
@@ -165,6 +175,7 @@ impl AsyncWrite for Wire {
             None => Poll::Ready(Err(gone())),
             Some(Transport::Plain(tcp)) => Pin::new(tcp).poll_write(cx, buf),
             Some(Transport::Tls(tls)) => Pin::new(tls).poll_write(cx, buf),
+            Some(Transport::StandIn(stand_in)) => Pin::new(stand_in).poll_write(cx, buf),
         }
     }
 
@@ -176,6 +187,7 @@ impl AsyncWrite for Wire {
             None => Poll::Ready(Err(gone())),
             Some(Transport::Plain(tcp)) => Pin::new(tcp).poll_flush(cx),
             Some(Transport::Tls(tls)) => Pin::new(tls).poll_flush(cx),
+            Some(Transport::StandIn(stand_in)) => Pin::new(stand_in).poll_flush(cx),
         };
         if matches!(flushed, Poll::Ready(Ok(()))) && state.begun && state.body_taken {
             state.written = true;
@@ -194,6 +206,7 @@ impl AsyncWrite for Wire {
             None => Poll::Ready(Ok(())),
             Some(Transport::Plain(tcp)) => Pin::new(tcp).poll_shutdown(cx),
             Some(Transport::Tls(tls)) => Pin::new(tls).poll_shutdown(cx),
+            Some(Transport::StandIn(stand_in)) => Pin::new(stand_in).poll_shutdown(cx),
         }
     }
 }

@@ -50,6 +50,11 @@ impl Machine {
             Phase::New | Phase::InFlight if self.tally.sends() <= 1 => {
                 self.end(Ending::Refused(Code::LedgerUnavailable))
             }
+            // What the tool said is not on record: the record must not read "never sent".
+            Phase::Ended => {
+                self.tally.doubt();
+                self.park(Reason::LedgerFailed, chance)
+            }
             _ => self.park(Reason::LedgerFailed, chance),
         }
     }

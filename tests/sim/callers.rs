@@ -1,0 +1,190 @@
+//! The callers: they send, wait as long as they like, leave, and send again under the same id, or
+//! under none at all and get a new one each time. A crash of the gateway cuts their connection.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use callgate::call::code::{Code, Repeat, Sent};
+use callgate::call::id::{CallId, ClientName, IdSource};
+use callgate::call::time::Mono;
+use callgate::flow::Request;
+use callgate::flow::told::{Shown, Told, Word};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Version};
+use http_body_util::BodyExt;
+use tokio_util::sync::CancellationToken;
+
+use crate::check::Heard;
+use crate::gateway::Gateway;
+use crate::plan::Script;
+use crate::world::State;
+
+/// A caller and how far it has come.
+pub(crate) struct Caller {
+    script: Script,
+    next: u64,
+    left: u64,
+    waiting: bool,
+}
+
+impl Caller {
+    pub(crate) fn new(script: Script) -> Self {
+        Self {
+            next: script.begins,
+            left: script.tries,
+            waiting: false,
+            script,
+        }
+    }
+
+    /// The gateway is gone, and with it the connection.
+    pub(crate) fn lost(&mut self, now: u64) {
+        if std::mem::take(&mut self.waiting) {
+            self.next = now + 500;
+        }
+    }
+
+    /// Whether it has sent all it wanted to send.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left == 0 && !self.waiting
+    }
+}
+
+impl State {
+    fn waits(&mut self, n: usize) {
+        let caller = &mut self.callers[n];
+        caller.left -= 1;
+        caller.waiting = true;
+    }
+
+    fn heard(&mut self, n: usize, id: &str, heard: Option<Heard>, what: &str) {
+        self.say(|| format!("call  caller {n} of {id} heard {heard:?} ({what})"));
+        let unknown = heard.is_none_or(|heard| heard == Heard::Unknown);
+        if self.plan.quiet && unknown && !what.starts_with("Refused") {
+            self.breaks(
+                "where nothing fails everything is answered",
+                &format!("{id}: {what}"),
+            );
+        }
+        self.told(id, heard.unwrap_or(Heard::Unknown));
+        let pause = self.dice.pick(&[100, 700, 3_000, 9_000]);
+        let next = self.now() + pause;
+        let caller = &mut self.callers[n];
+        caller.waiting = false;
+        caller.next = next;
+        let knows = heard.is_some_and(|heard| heard != Heard::Unknown);
+        if knows && !caller.script.insists {
+            caller.left = 0;
+        }
+    }
+}
+
+/// One caller's life while a gateway lives.
+pub(crate) async fn call(gateway: Arc<Gateway>, n: usize) {
+    loop {
+        let (script, next) = {
+            let state = gateway.world.lock();
+            let caller = &state.callers[n];
+            if caller.left == 0 {
+                return;
+            }
+            (caller.script.clone(), caller.next)
+        };
+        let at = next.saturating_sub(gateway.base).saturating_mul(1_000_000);
+        gateway.flow.clock.sleep_until(Mono(at)).await;
+        let gone = CancellationToken::new();
+        let request = request(&gateway, &script, gone.clone());
+        let id = request.call_id.to_string();
+        {
+            let mut state = gateway.world.lock();
+            if !state.touched(gateway.life) {
+                return;
+            }
+            state.waits(n);
+            state.say(|| format!("call  caller {n} sends {id}"));
+        }
+        let (flow, core) = (Arc::clone(&gateway.flow), gateway.core.clone());
+        let call = gateway
+            .core
+            .spawn(async move { flow.call(&core, request).await });
+        let (heard, what) = tokio::select! {
+            biased;
+            told = call => hear(told.expect("a call does not panic")).await,
+            () = tokio::time::sleep(Duration::from_millis(script.patience)) => {
+                gone.cancel();
+                (None, "left".to_owned())
+            }
+        };
+        let mut state = gateway.world.lock();
+        if !state.touched(gateway.life) {
+            return;
+        }
+        state.heard(n, &id, heard, &what);
+    }
+}
+
+fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Request {
+    let (call_id, source) = match &script.id {
+        Some(id) => {
+            let id = CallId::parse(id.as_bytes()).expect("a plain word is an id");
+            (id, IdSource::Client)
+        }
+        None => {
+            let now = gateway.flow.clock.wall();
+            (gateway.minter.mint("sim", now), IdSource::Gateway)
+        }
+    };
+    Request {
+        route: Arc::clone(gateway.flow.routes.named("tool").expect("there is one")),
+        client: ClientName::anonymous(),
+        call_id,
+        source,
+        method: Method::POST,
+        target: PathAndQuery::from_static("/work"),
+        host: None,
+        headers: HeaderMap::new(),
+        body: Bytes::from(script.wants.clone()),
+        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 4_000)),
+        version: Version::HTTP_11,
+        gone,
+        received: gateway.flow.clock.mono(),
+    }
+}
+
+/// What a caller takes from what it is told.
+async fn hear(told: Told) -> (Option<Heard>, String) {
+    let status = told.shown.status();
+    let mut what = format!("{:?} {status}", told.word);
+    let heard = match (told.word, told.shown) {
+        (Word::Answered | Word::Receipt | Word::Replayed, shown) => match shown {
+            Shown::Whole(_) => by_status(status.as_u16()),
+            Shown::Stream { body, .. } => match body.collect().await {
+                Ok(_) => by_status(status.as_u16()),
+                Err(_) => Heard::Unknown,
+            },
+            Shown::Problem(problem) if problem.code == Code::ToolReportedFailure => Heard::Failure,
+            Shown::Problem(_) => Heard::Unknown,
+        },
+        (Word::Refused, Shown::Problem(problem)) => {
+            what = format!("{what} {:?}", problem.code);
+            // Never sent, and never will be.
+            match (problem.sent, problem.repeat) {
+                (Sent::No, Repeat::Safe) => Heard::Failure,
+                _ => Heard::Unknown,
+            }
+        }
+        (Word::Refused | Word::Unresolved, _) => Heard::Unknown,
+    };
+    (Some(heard), what)
+}
+
+const fn by_status(status: u16) -> Heard {
+    match status {
+        200..=399 => Heard::Success,
+        400..=499 => Heard::Failure,
+        // A 5xx is told as an end only on the word of a receipt.
+        _ => Heard::Failure,
+    }
+}

@@ -1,0 +1,335 @@
+//! The promises, held against what the tool has really done.
+//!
+//! Some are held at every step (nothing is sent that is not on record, no failure is told that is
+//! not durable), the rest at the end of a world. Where the contract makes a promise depend on the
+//! network or on the tool's receipts, so does the check.
+
+use std::collections::BTreeMap;
+
+use callgate::call::id::CallId;
+use callgate::ledger::{CallView, DeadState, Entry, Ledger, SettledBy, Verdict};
+
+use crate::net::{Request, Sent};
+use crate::plan::Receipts;
+use crate::world::State;
+
+/// What is known for certain, by call id, and the promises that were broken.
+#[derive(Default)]
+pub(crate) struct Truth {
+    pub(crate) calls: BTreeMap<String, Facts>,
+    pub(crate) broken: Vec<String>,
+    pub(crate) reached: Reached,
+}
+
+/// What really became of a call.
+#[derive(Default)]
+pub(crate) struct Facts {
+    /// The use of the id that each effect belongs to.
+    effects: Vec<u32>,
+    /// Every send that left the gateway: use of the id, attempt.
+    left: Vec<(u32, u32)>,
+    /// When the tool last said NOT_FOUND.
+    denied_at: Option<u64>,
+    /// A request arrived that was sent before a NOT_FOUND was said.
+    late: bool,
+    told_success: bool,
+    /// The latest use of the id whose failure was told.
+    told_failure: Option<u32>,
+    /// What was sent first under this id, by use.
+    bodies: BTreeMap<u32, String>,
+}
+
+/// How often the worlds came to the places worth coming to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reached(pub(crate) BTreeMap<&'static str, u64>);
+
+/// What a caller takes from an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Success,
+    Failure,
+    /// Nobody knows, or it was not said.
+    Unknown,
+}
+
+impl Reached {
+    pub(crate) fn at(&mut self, place: &'static str) {
+        *self.0.entry(place).or_default() += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (place, times) in &other.0 {
+            *self.0.entry(place).or_default() += times;
+        }
+    }
+}
+
+impl State {
+    /// A call's row as it is durable now.
+    pub(crate) fn row(&self, id: &str) -> Option<CallView> {
+        let id = CallId::parse(id.as_bytes()).ok()?;
+        let mut found = self
+            .ledger
+            .view(None, id)
+            .wait()
+            .expect("memory is always readable");
+        found.pop()
+    }
+
+    fn facts(&mut self, id: &str) -> &mut Facts {
+        self.truth.calls.entry(id.to_owned()).or_default()
+    }
+
+    /// A call is handed to the ledger.
+    pub(crate) fn begun(&mut self, id: &str) {
+        self.facts(id);
+    }
+
+    /// A request has left the gateway: it must be on record. Says which use of the id it is.
+    pub(crate) fn sends(&mut self, request: &Request) -> u32 {
+        let (id, attempt) = (request.id.as_str(), request.attempt);
+        self.say(|| format!("gate  sends {id} #{attempt}"));
+        let Some(row) = self.row(id) else {
+            self.breaks(
+                "persist, then perform",
+                &format!("{id} is sent and not in the ledger"),
+            );
+            return 0;
+        };
+        let noted = |entry: &&Entry| matches!(entry, Entry::Sent { n, .. } if *n == attempt);
+        let times = row.history.iter().filter(noted).count();
+        if row.sends < attempt || times != 1 {
+            let what = format!(
+                "{id} #{attempt} is sent; noted {} and {times} times",
+                row.sends
+            );
+            self.breaks("persist, then perform", &what);
+        }
+        let facts = self.facts(id);
+        facts.left.push((row.life, attempt));
+        let first = facts
+            .bodies
+            .entry(row.life)
+            .or_insert_with(|| request.body.clone());
+        if *first != request.body {
+            self.breaks("another request is never sent", &format!("{id} #{attempt}"));
+        }
+        if row.settled.is_some() {
+            self.breaks("what is settled is not sent", &format!("{id} #{attempt}"));
+        }
+        if self
+            .facts(id)
+            .told_failure
+            .is_some_and(|life| life >= row.life)
+        {
+            self.breaks(
+                "nothing is sent after a failure was told",
+                &format!("{id} #{attempt}"),
+            );
+        }
+        if attempt > 1 {
+            self.truth.reached.at("resend");
+        }
+        if row.dead_letter.is_some() {
+            self.truth.reached.at("resend by a round");
+        }
+        row.life
+    }
+
+    /// A question has left the gateway.
+    pub(crate) fn asked_about(&mut self, request: &Request) {
+        self.truth.reached.at("question");
+        self.say(|| format!("gate  asks about {}", request.id));
+        if request.path != format!("/receipts/{}", request.id) {
+            self.breaks(
+                "one id per call",
+                &format!("{} asks {}", request.id, request.path),
+            );
+        }
+        if self.row(&request.id).is_none() {
+            self.breaks(
+                "one id per call",
+                &format!("{} is asked and unknown", request.id),
+            );
+        }
+    }
+
+    /// A request has reached the tool.
+    pub(crate) fn saw(&mut self, sent: &Sent) {
+        let id = sent.id.clone();
+        let facts = self.facts(&id);
+        if facts.denied_at.is_some_and(|at| at >= sent.at) {
+            facts.late = true;
+        }
+        let wanted = self
+            .plan
+            .callers
+            .iter()
+            .find(|script| script.wants == sent.body);
+        if wanted.is_none_or(|script| script.id.as_ref().is_some_and(|own| *own != id)) {
+            self.breaks("one id per call", &format!("{} arrives as {id}", sent.body));
+        }
+    }
+
+    /// The tool said NOT_FOUND.
+    pub(crate) fn denied(&mut self, id: &str) {
+        let now = self.now();
+        self.facts(id).denied_at = Some(now);
+    }
+
+    /// The tool has done the work.
+    pub(crate) fn effect(&mut self, sent: &Sent) {
+        self.facts(&sent.id).effects.push(sent.of_life);
+        self.effects_are_few(&sent.id.clone());
+    }
+
+    fn effects_are_few(&mut self, id: &str) {
+        let strict = self.plan.tool.honours || self.plan.is_strict() || !self.facts(id).late;
+        let effects = self.facts(id).effects.len();
+        if effects > 1 && strict {
+            self.breaks("at most one effect", &format!("{id} has {effects}"));
+        }
+    }
+
+    /// A caller was told how its call ended.
+    pub(crate) fn told(&mut self, id: &str, heard: Heard) {
+        match heard {
+            Heard::Unknown => {}
+            Heard::Success => {
+                self.facts(id).told_success = true;
+                if self.facts(id).effects.is_empty() {
+                    self.breaks("no success is told without an effect", id);
+                }
+            }
+            Heard::Failure => {
+                let row = self.row(id);
+                let failed = row.as_ref().and_then(|row| match &row.settled {
+                    Some(settled) if settled.verdict == Verdict::Failed => Some(row.life),
+                    // The id lives again: the failure was that of its life before.
+                    _ => row.life.checked_sub(1).filter(|life| *life > 0),
+                });
+                match failed {
+                    None => self.breaks("a failure is told only when it is durable", id),
+                    Some(life) => {
+                        let facts = self.facts(id);
+                        facts.told_failure = facts.told_failure.max(Some(life));
+                        self.failures_are_true(id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a failure of this call may have an effect after all: a request arrived after its
+    /// NOT_FOUND, at a tool that keeps no refusals, or the receipts lie.
+    fn may_fail_with_effect(&mut self, id: &str) -> bool {
+        let keeps = self.plan.tool.honours && self.plan.tool.records_refusals;
+        let late = self.plan.net.slow && self.facts(id).late;
+        self.plan.tool.receipts == Receipts::Lying || (late && !keeps)
+    }
+
+    fn failures_are_true(&mut self, id: &str) {
+        if self.may_fail_with_effect(id) {
+            return;
+        }
+        let facts = self.facts(id);
+        let Some(told) = facts.told_failure else {
+            return;
+        };
+        if facts.effects.iter().any(|life| *life <= told) {
+            self.breaks("no failure is told with an effect", id);
+        }
+    }
+
+    /// Everything that must hold when a world has come to its end.
+    pub(crate) fn all_holds(&mut self) {
+        let ids: Vec<String> = self.truth.calls.keys().cloned().collect();
+        for id in ids {
+            self.effects_are_few(&id);
+            self.failures_are_true(&id);
+            match self.row(&id) {
+                None if self.facts(&id).left.is_empty() => {}
+                None => self.breaks("nothing is lost", &format!("{id} reached the tool")),
+                Some(row) => self.row_is_true(&id, &row),
+            }
+        }
+    }
+
+    fn row_is_true(&mut self, id: &str, row: &CallView) {
+        self.history_is_whole(id, row);
+        let may_fail = self.may_fail_with_effect(id);
+        let facts = self.facts(id);
+        let (success, any) = (facts.told_success, !facts.effects.is_empty());
+        let here = facts.effects.contains(&row.life);
+        match row
+            .settled
+            .as_ref()
+            .map(|settled| (settled.verdict, settled.by))
+        {
+            Some((Verdict::Success, _)) if !any => {
+                self.breaks("no success is recorded without an effect", id);
+            }
+            Some((Verdict::Failed, _)) if here && !may_fail => {
+                self.breaks("no failure is recorded with an effect", id);
+            }
+            Some((Verdict::Failed, _)) if success => {
+                self.breaks("no failure is recorded of a told success", id);
+            }
+            Some(_) | None => {}
+        }
+        let place = match (
+            &row.settled,
+            row.dead_letter.as_ref().map(|letter| letter.state),
+        ) {
+            (None, Some(DeadState::Manual)) => "manual",
+            (None, _) => "unsettled",
+            (Some(_), Some(DeadState::Settled)) => "settled by a round",
+            (Some(end), _) if end.by == SettledBy::NeverSent => "never sent",
+            (Some(end), _) if end.by == SettledBy::Receipt => "settled by a receipt",
+            (Some(end), _) if end.verdict == Verdict::Success => "answered",
+            (Some(_), _) => "refused",
+        };
+        self.truth.reached.at(place);
+        if row.life > 1 {
+            self.truth.reached.at("another life");
+        }
+        if !row.differences.is_empty() {
+            self.truth.reached.at("difference");
+        }
+        let late = |entry: &Entry| matches!(entry, Entry::Ended { late: true, .. });
+        if row.history.iter().any(late) {
+            self.truth.reached.at("late answer");
+        }
+    }
+
+    /// Every send stands in the history exactly once, and there are not too many.
+    fn history_is_whole(&mut self, id: &str, row: &CallView) {
+        let mut noted: BTreeMap<u32, u32> = BTreeMap::new();
+        let (mut line, mut round, mut in_round) = (0, 0, false);
+        let mut most_in_round = 0;
+        for entry in &row.history {
+            match entry {
+                Entry::Sent { n, .. } => {
+                    *noted.entry(*n).or_default() += 1;
+                    *(if in_round { &mut round } else { &mut line }) += 1;
+                    most_in_round = most_in_round.max(round);
+                }
+                Entry::Claimed { .. } => (in_round, round) = (true, 0),
+                _ => {}
+            }
+        }
+        let allowed = 1 + self.plan.rules.retries;
+        if line > allowed || most_in_round > 1 {
+            let what = format!("{id}: {line} in line, {most_in_round} in a round");
+            self.breaks("sends are bounded", &what);
+        }
+        let left = self.facts(id).left.clone();
+        for (life, attempt) in left {
+            if life == row.life && noted.get(&attempt) != Some(&1) {
+                let times = noted.get(&attempt).copied().unwrap_or(0);
+                let what = format!("{id} #{attempt} stands there {times} times");
+                self.breaks("every send has one entry in the history", &what);
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The disk under the ledger: the memory ledger behind a queue that writes late, fails, and may or
+//! may not have written what was waiting when the gateway died.
+//!
+//! Verbs take effect in the order they were handed over, as the trait promises, and an answer
+//! comes only after the verb took effect.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use callgate::call::id::{CallId, ClientName};
+use callgate::call::time::Wall;
+use callgate::ledger::error::Cause;
+use callgate::ledger::memory::MemoryLedger;
+use callgate::ledger::{
+    Begun, CallView, Claim, Cursor, Due, Entry, Fact, FactWritten, Filter, Health, Intention,
+    Ledger, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
+    Recovered, RowId, Tally, Written,
+};
+
+use crate::world::{Event, State, World};
+
+type Verb = Box<dyn FnOnce(&MemoryLedger, Fate) + Send>;
+
+/// What waits to be written.
+#[derive(Default)]
+pub(crate) struct Disk {
+    waiting: VecDeque<(u64, Fate, Verb)>,
+    last: u64,
+    /// A verb that mattered has failed in this world.
+    pub(crate) failed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Written,
+    Fails,
+}
+
+/// The ledger of one gateway.
+pub(crate) struct Book {
+    world: World,
+    inner: Arc<MemoryLedger>,
+    life: u32,
+    /// The story is wanted.
+    told: bool,
+}
+
+impl State {
+    /// Hands a verb to the disk.
+    fn writes(&mut self, verb: Verb) {
+        let plan = self.plan.disk.clone();
+        let now = self.now();
+        let fate = if now < 60_000 && self.dice.percent(plan.fails) {
+            self.disk.failed = true;
+            self.say(|| "disk  will fail".to_owned());
+            Fate::Fails
+        } else {
+            Fate::Written
+        };
+        let hangs = now < 60_000 && self.dice.percent(plan.hangs);
+        let takes = if hangs {
+            self.dice.within(500, 4_000)
+        } else if plan.commit_ms == 0 {
+            0
+        } else {
+            self.dice.within(0, plan.commit_ms)
+        };
+        let when = self.disk.last.max(now + takes);
+        self.disk.last = when;
+        self.disk.waiting.push_back((when, fate, verb));
+        if when == now {
+            self.disk_writes();
+        } else {
+            self.at(when, Event::Written);
+        }
+    }
+
+    pub(crate) fn disk_writes(&mut self) {
+        let now = self.now();
+        while self
+            .disk
+            .waiting
+            .front()
+            .is_some_and(|(when, ..)| *when <= now)
+        {
+            let (_, fate, verb) = self.disk.waiting.pop_front().expect("there is one");
+            verb(&self.ledger, fate);
+        }
+    }
+
+    /// Of what waited when the gateway died, the first few were written.
+    pub(crate) fn disk_after_crash(&mut self) {
+        let waiting = std::mem::take(&mut self.disk.waiting);
+        let written = self.dice.below(waiting.len() as u64 + 1);
+        for (n, (_, fate, verb)) in waiting.into_iter().enumerate() {
+            if (n as u64) < written {
+                verb(&self.ledger, fate);
+            }
+        }
+        self.disk.last = 0;
+    }
+}
+
+fn full() -> LedgerError {
+    let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+    LedgerError::Full {
+        source: Cause::from(full),
+    }
+}
+
+impl Book {
+    pub(crate) fn new(world: &World, life: u32) -> Arc<Self> {
+        let state = world.lock();
+        Arc::new(Self {
+            world: world.clone(),
+            inner: Arc::clone(&state.ledger),
+            life,
+            told: state.story.told,
+        })
+    }
+
+    fn tell(&self, what: impl FnOnce() -> String) -> Option<String> {
+        self.told.then(what)
+    }
+
+    fn write<T: Send + 'static>(
+        &self,
+        what: Option<String>,
+        verb: impl FnOnce(&MemoryLedger) -> Pending<T> + Send + 'static,
+    ) -> Pending<T> {
+        let mut state = self.world.lock();
+        let (reply, pending) = Pending::later();
+        if !state.touched(self.life) {
+            state.keep.push(Box::new(reply));
+            return pending;
+        }
+        state.say(|| format!("book  {}", what.unwrap_or_default()));
+        let verb: Verb = Box::new(move |ledger, fate| {
+            let answer = match fate {
+                Fate::Written => verb(ledger).wait(),
+                Fate::Fails => Err(full()),
+            };
+            reply.send(answer);
+        });
+        state.writes(verb);
+        pending
+    }
+}
+
+impl Ledger for Book {
+    fn begin(&self, call: NewCall) -> Pending<Begun> {
+        let id = call.call_id.clone();
+        self.world.lock().begun(id.as_str());
+        self.write(self.tell(|| format!("begin {id}")), |ledger| {
+            ledger.begin(call)
+        })
+    }
+
+    fn append(&self, claim: Claim, now: Wall, intention: Intention) -> Pending<Written> {
+        let what = self.tell(|| format!("row {}/{} {intention:?}", claim.row, claim.fence));
+        self.write(what, move |ledger| ledger.append(claim, now, intention))
+    }
+
+    fn fact(&self, fact: Fact) -> Pending<FactWritten> {
+        let what = self.tell(|| format!("row {} fact {:?}", fact.row, fact.news.verdict()));
+        self.write(what, |ledger| ledger.fact(fact))
+    }
+
+    fn note(&self, row: RowId, life: u32, entries: Vec<Entry>) {
+        let what = self.tell(|| format!("row {row} notes {entries:?}"));
+        let noted = move |ledger: &MemoryLedger| {
+            ledger.note(row, life, entries);
+            Pending::ready(Ok(()))
+        };
+        drop(self.write(what, noted));
+    }
+
+    fn claim_due(
+        &self,
+        owner: Owner,
+        now: Wall,
+        lease_until: Wall,
+        limit: usize,
+    ) -> Pending<Vec<Due>> {
+        self.write(self.tell(|| "claim due".to_owned()), move |ledger| {
+            ledger.claim_due(owner, now, lease_until, limit)
+        })
+    }
+
+    fn claim_letter(
+        &self,
+        row: RowId,
+        life: u32,
+        owner: Owner,
+        now: Wall,
+        lease_until: Wall,
+    ) -> Pending<Option<Due>> {
+        let what = self.tell(|| format!("row {row} claim for a repeat"));
+        self.write(what, move |ledger| {
+            ledger.claim_letter(row, life, owner, now, lease_until)
+        })
+    }
+
+    fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {
+        self.write(
+            self.tell(|| format!("row {}/{} extend", claim.row, claim.fence)),
+            move |ledger| ledger.extend(claim, lease_until),
+        )
+    }
+
+    fn recover(&self, owner: Owner, now: Wall, dead: OwnerTest) -> Pending<Recovered> {
+        self.write(self.tell(|| "recover".to_owned()), move |ledger| {
+            ledger.recover(owner, now, dead)
+        })
+    }
+
+    fn view(&self, client: Option<ClientName>, call_id: CallId) -> Pending<Vec<CallView>> {
+        self.inner.view(client, call_id)
+    }
+
+    fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page> {
+        self.inner.dead_letters(filter, from, limit)
+    }
+
+    fn tally(&self) -> Pending<Vec<Tally>> {
+        self.inner.tally()
+    }
+
+    fn remember_proof(&self, endpoint: Arc<str>, proof: Proof, now: Wall) -> Pending<()> {
+        self.write(self.tell(|| format!("proof {proof:?}")), move |ledger| {
+            ledger.remember_proof(endpoint, proof, now)
+        })
+    }
+
+    fn proofs(&self) -> Pending<Vec<ProofNote>> {
+        self.inner.proofs()
+    }
+
+    fn purge(&self, now: Wall, batch: usize) -> Pending<Purged> {
+        self.write(self.tell(|| "purge".to_owned()), move |ledger| {
+            ledger.purge(now, batch)
+        })
+    }
+
+    fn knows_since(&self) -> Wall {
+        self.inner.knows_since()
+    }
+
+    fn health(&self) -> Health {
+        self.inner.health()
+    }
+
+    fn close(&self) -> Pending<()> {
+        Pending::ready(Ok(()))
+    }
+}

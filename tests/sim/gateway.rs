@@ -1,0 +1,290 @@
+//! One life of the gateway: the real flow over the world's network and disk, from the sweep after
+//! the last crash to its own end.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate::call::time::Wall;
+use callgate::clock::Clock;
+use callgate::compensate::Worker;
+use callgate::config::{self, route::Route};
+use callgate::entropy::{Entropy, Minter};
+use callgate::flow::{Flow, LateRegistry, Routes};
+use callgate::ledger::{CallView, DeadState, Ledger, Owner, OwnerTest};
+use callgate::telemetry::metrics::Metrics;
+use callgate::telemetry::readiness::Readiness;
+use callgate::upstream::Core;
+use callgate::upstream::headers::Node;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::callers;
+use crate::disk::Book;
+use crate::net::dialer;
+use crate::plan::{EndPlan, Rules};
+use crate::world::{self, EPOCH, World};
+
+/// By when a world must have come to its end, in ms.
+const END_MS: u64 = 400_000;
+
+/// A gateway that lives.
+pub(crate) struct Gateway {
+    pub(crate) world: World,
+    pub(crate) flow: Arc<Flow>,
+    pub(crate) core: Core,
+    pub(crate) minter: Minter,
+    pub(crate) life: u32,
+    /// When it began, in the world's time.
+    pub(crate) base: u64,
+}
+
+/// How a life ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It was killed.
+    Killed,
+    /// Everything has come to its end.
+    Over,
+}
+
+thread_local! {
+    /// Routes and metrics are dear; worlds are many.
+    static ROUTES: RefCell<HashMap<Rules, Arc<Route>>> = RefCell::default();
+    static METRICS: Arc<Metrics> = Arc::new(Metrics::new("sim"));
+}
+
+/// Lives once, until the planned end or the world's.
+pub(crate) fn live(world: &World, end: Option<EndPlan>) -> Ended {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true);
+    #[cfg(tokio_unstable)]
+    {
+        let seed = world.lock().plan.seed;
+        builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
+    }
+    let runtime = builder.build().expect("a runtime without sockets");
+    let ended = runtime.block_on(async {
+        let base = world.lock().base();
+        let at = EPOCH.after(Duration::from_millis(base));
+        let (clock, _) = Clock::simulated(Wall(at.0));
+        let touch = match end {
+            Some(EndPlan::KillAtTouch { n, after }) => Some((n, after)),
+            Some(EndPlan::KillAt(_) | EndPlan::Drain(_)) | None => None,
+        };
+        let (life, crash) = {
+            let mut state = world.lock();
+            state.begins(clock.clone(), touch);
+            (state.life, Arc::clone(&state.crash))
+        };
+        drop(tokio::spawn(world::turn(world.clone(), clock.clone())));
+        let ended = tokio::select! {
+            biased;
+            () = crash.notified() => Ended::Killed,
+            ended = serve(world, clock, life, base, end) => ended,
+        };
+        // What its tasks do while they are dropped must not change anything any more.
+        world.lock().dies();
+        ended
+    });
+    drop(runtime);
+    let mut state = world.lock();
+    state.keep.clear();
+    let later = state.dice.pick(&[1, 300, 5_000]);
+    state.gone(later);
+    ended
+}
+
+async fn serve(world: &World, clock: Clock, life: u32, base: u64, end: Option<EndPlan>) -> Ended {
+    let gateway = Arc::new(start(world, clock, life, base).await);
+    let callers = world.lock().callers.len();
+    for n in 0..callers {
+        drop(tokio::spawn(callers::call(Arc::clone(&gateway), n)));
+    }
+    let stop = CancellationToken::new();
+    if world.lock().plan.real_worker {
+        let (flow, core) = (Arc::clone(&gateway.flow), gateway.core.clone());
+        drop(tokio::spawn(Worker::new(flow, core, stop.clone()).run()));
+    } else {
+        drop(tokio::spawn(rounds(Arc::clone(&gateway), stop.clone())));
+    }
+    tokio::select! {
+        biased;
+        () = dies(&gateway, end) => Ended::Killed,
+        ended = over(&gateway) => ended,
+    }
+}
+
+async fn start(world: &World, clock: Clock, life: u32, base: u64) -> Gateway {
+    let core = Core::start(0, clock.clone());
+    let (seed, rules) = {
+        let state = world.lock();
+        (state.plan.seed, state.plan.rules.clone())
+    };
+    let entropy = Entropy::seeded(seed ^ u64::from(life));
+    let owner = Owner::new(&entropy.instance("sim"));
+    let book: Arc<dyn Ledger> = Book::new(world, life);
+    // Serving starts after the sweep; a gateway that cannot sweep does not start.
+    while book
+        .recover(owner.clone(), clock.wall(), OwnerTest::AllOthers)
+        .await
+        .is_err()
+    {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let proofs = book.proofs().await.expect("memory is always readable");
+    let metrics = METRICS.with(Arc::clone);
+    let routes = Routes::build(&[route(&rules)], &metrics, &proofs, 1).expect("a good route");
+    for route in routes.iter() {
+        route.tool.destination().dial_by(dialer(world, false, life));
+        if let Some(receipts) = &route.receipts {
+            receipts
+                .endpoint
+                .destination()
+                .dial_by(dialer(world, true, life));
+        }
+    }
+    let flow = Flow {
+        ledger: book,
+        routes,
+        clock,
+        owner,
+        node: Node::new("sim"),
+        metrics,
+        readiness: Arc::new(Readiness::new()),
+        calls: Arc::default(),
+        late: Arc::new(LateRegistry::default()),
+        draining: CancellationToken::new(),
+        tasks: TaskTracker::new(),
+        entropy: entropy.clone(),
+    };
+    Gateway {
+        world: world.clone(),
+        flow: Arc::new(flow),
+        core,
+        minter: Minter::new("sim", &entropy),
+        life,
+        base,
+    }
+}
+
+fn route(rules: &Rules) -> Arc<Route> {
+    ROUTES.with_borrow_mut(|routes| {
+        let made = routes.entry(rules.clone()).or_insert_with(|| {
+            let text = rules.yaml();
+            match config::parse(&text, "sim", Path::new(""), &|_| None) {
+                Ok(config) => Arc::clone(&config.routes[0]),
+                Err(report) => panic!("{text}\n{report:?}"),
+            }
+        });
+        Arc::clone(made)
+    })
+}
+
+/// A plain worker: what is due gets its round.
+async fn rounds(gateway: Arc<Gateway>, stop: CancellationToken) {
+    let flow = &gateway.flow;
+    let lease = Duration::from_secs(3);
+    while !stop.is_cancelled() {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let now = flow.clock.wall();
+        let claimed = flow
+            .ledger
+            .claim_due(flow.owner.clone(), now, now.after(lease), 4);
+        let Ok(found) = claimed.await else { continue };
+        for due in found {
+            let (flow, core) = (Arc::clone(flow), gateway.core.clone());
+            drop(
+                gateway
+                    .core
+                    .spawn(async move { flow.round(&core, due).await }),
+            );
+        }
+    }
+}
+
+/// Comes to its planned end.
+async fn dies(gateway: &Gateway, end: Option<EndPlan>) {
+    let sleep = |ms| tokio::time::sleep(Duration::from_millis(ms));
+    match end {
+        Some(EndPlan::KillAt(ms)) => sleep(ms).await,
+        Some(EndPlan::Drain(ms)) => {
+            sleep(ms).await;
+            gateway
+                .world
+                .lock()
+                .say(|| "### the gateway drains".to_owned());
+            gateway.flow.draining.cancel();
+            sleep(1_000).await;
+        }
+        // The world knows when.
+        Some(EndPlan::KillAtTouch { .. }) | None => std::future::pending().await,
+    }
+}
+
+/// Waits until every call has come to its end, and holds the gateway to having let go of all.
+async fn over(gateway: &Gateway) -> Ended {
+    let mut stuck = 0;
+    loop {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let mut state = gateway.world.lock();
+        let now = state.now();
+        if now > END_MS {
+            state.breaks("everything ends", "not within its time");
+            return Ended::Over;
+        }
+        if !state.callers.iter().all(callers::Caller::is_done) {
+            continue;
+        }
+        let ids: Vec<String> = state.truth.calls.keys().cloned().collect();
+        let rows: Vec<CallView> = ids.iter().filter_map(|id| state.row(id)).collect();
+        if rows.iter().all(has_ended) {
+            break;
+        }
+        // In line, but nobody drives it: its park failed, and the next start takes it up.
+        let in_line = |row: &CallView| row.settled.is_none() && row.dead_letter.is_none();
+        let lost = rows.iter().filter(|row| !has_ended(row)).all(in_line);
+        stuck = if lost { stuck + 1 } else { 0 };
+        if stuck > 15 {
+            if !state.disk.failed {
+                state.breaks("everything ends", "a call is stuck in line");
+            }
+            state.truth.reached.at("stuck until the next start");
+            return Ended::Killed;
+        }
+    }
+    lets_go(gateway).await;
+    Ended::Over
+}
+
+fn has_ended(row: &CallView) -> bool {
+    let human = row
+        .dead_letter
+        .as_ref()
+        .is_some_and(|l| l.state == DeadState::Manual);
+    row.settled.is_some() || human
+}
+
+/// Nothing may be left behind: no late exchange, no task, no gauge.
+async fn lets_go(gateway: &Gateway) {
+    let flow = &gateway.flow;
+    flow.tasks.close();
+    let left = tokio::time::timeout(Duration::from_secs(60), flow.tasks.wait()).await;
+    let mut state = gateway.world.lock();
+    if left.is_err() {
+        state.breaks("everything ends", "a task is left behind");
+    }
+    let ids: Vec<String> = state.truth.calls.keys().cloned().collect();
+    for id in ids {
+        if state.row(&id).is_some_and(|row| flow.late.is_open(row.row)) {
+            state.breaks("everything ends", &format!("{id} has a late exchange"));
+        }
+    }
+    for route in flow.routes.iter() {
+        if route.metrics.in_flight_now() != 0 {
+            state.breaks("everything ends", "a gauge is not zero");
+        }
+    }
+}

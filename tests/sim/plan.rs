@@ -1,0 +1,338 @@
+//! Everything that is settled about a world before it begins, drawn from its seed: what its tool
+//! is like, how its network and its disk behave, who calls, and when the gateway dies.
+
+use std::fmt::Write as _;
+
+use crate::dice::Dice;
+
+/// The longest a request of a prompt network is under way, in ms.
+pub(crate) const PROMPT_MS: u64 = 300;
+/// The longest a receipt lags behind what the tool has done, in ms.
+pub(crate) const LAG_MS: u64 = 150;
+/// The longest run of the tool, in ms.
+pub(crate) const RUN_MS: u64 = 4_000;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// Nothing fails in this world.
+    pub(crate) quiet: bool,
+    pub(crate) tool: ToolPlan,
+    pub(crate) net: NetPlan,
+    pub(crate) disk: DiskPlan,
+    pub(crate) rules: Rules,
+    pub(crate) callers: Vec<Script>,
+    pub(crate) ends: Vec<EndPlan>,
+    /// The product's own worker makes the rounds, instead of a plain loop.
+    pub(crate) real_worker: bool,
+}
+
+/// What the tool is like. All shares are in percent.
+#[derive(Clone, Debug)]
+pub(crate) struct ToolPlan {
+    /// It does the work of one call id at most once.
+    pub(crate) honours: bool,
+    /// It answers a duplicate with 409 instead of what it answered first.
+    pub(crate) says_conflict: bool,
+    /// A refusal gets a receipt and is repeated.
+    pub(crate) records_refusals: bool,
+    pub(crate) receipts: Receipts,
+    pub(crate) lag_ms: u64,
+    /// It forgets its receipts after this time.
+    pub(crate) retention_ms: Option<u64>,
+    /// It answers 202 and works afterwards.
+    pub(crate) promises: bool,
+    pub(crate) limits: u64,
+    pub(crate) refuses: u64,
+    pub(crate) breaks_before: u64,
+    pub(crate) breaks_after: u64,
+    /// The work is begun, and refused at its end.
+    pub(crate) fails: u64,
+    pub(crate) slow: u64,
+    pub(crate) mute: u64,
+    /// A receipt query that brings nothing usable.
+    pub(crate) bad_receipt: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receipts {
+    /// There are none.
+    None,
+    /// From the arrival on.
+    Arrival,
+    /// From the commit on, and the route says so.
+    Commit,
+    /// From the commit on, and the route does not know: NOT_FOUND lies.
+    Lying,
+    /// It never knows anything.
+    NeverKnows,
+}
+
+/// What the network does to a request or an answer. All shares are in percent.
+#[derive(Clone, Debug)]
+pub(crate) struct NetPlan {
+    /// Requests may arrive long after they were sent.
+    pub(crate) slow: bool,
+    pub(crate) loses: u64,
+    /// Bytes that wait in the sender's kernel, until the connection is reset.
+    pub(crate) stalls: u64,
+    pub(crate) resets: u64,
+    pub(crate) cuts: u64,
+    pub(crate) delays: u64,
+    pub(crate) doubles: u64,
+    pub(crate) refuses: u64,
+    /// Nothing can be reached before this time.
+    pub(crate) down_until: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct DiskPlan {
+    /// The longest ordinary commit in ms; 0 completes every verb inline.
+    pub(crate) commit_ms: u64,
+    /// A share of commits that take up to four seconds.
+    pub(crate) hangs: u64,
+    /// A share of commits that fail.
+    pub(crate) fails: u64,
+}
+
+/// The route's rules, as far as they differ between worlds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Rules {
+    pub(crate) retries: u64,
+    pub(crate) resend_on: &'static str,
+    pub(crate) resend: bool,
+    pub(crate) believe: &'static str,
+    pub(crate) late_s: u64,
+    pub(crate) response: &'static str,
+    pub(crate) gone: &'static str,
+    pub(crate) unresolved: &'static str,
+    pub(crate) on_failed: &'static str,
+    pub(crate) late_max: u64,
+    pub(crate) idle: bool,
+    pub(crate) accepted: bool,
+    pub(crate) receipts: bool,
+    pub(crate) at_commit: bool,
+    pub(crate) retention_s: Option<u64>,
+}
+
+/// One caller.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    /// The id it sends; none: the gateway makes one for each request.
+    pub(crate) id: Option<String>,
+    /// What it wants done: the body of its requests.
+    pub(crate) wants: String,
+    pub(crate) begins: u64,
+    pub(crate) tries: u64,
+    pub(crate) patience: u64,
+    /// It goes on after a definite answer.
+    pub(crate) insists: bool,
+}
+
+/// How one life of the gateway ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum EndPlan {
+    /// Killed at this time after its start.
+    KillAt(u64),
+    /// Killed at its n-th touch of the world, before or after it took effect.
+    KillAtTouch { n: u64, after: bool },
+    /// Told to drain at this time, killed a second later.
+    Drain(u64),
+}
+
+impl Plan {
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let d = &mut dice;
+        let quiet = d.percent(5);
+        let share = |d: &mut Dice, of: &[u64]| if quiet { 0 } else { d.pick(of) };
+        let honours = d.percent(50);
+        let receipts = Self::receipts(d, honours, quiet);
+        let net = NetPlan {
+            slow: !quiet && d.percent(20),
+            loses: share(d, &[0, 10, 25]),
+            stalls: share(d, &[0, 0, 15]),
+            resets: share(d, &[0, 5, 15]),
+            cuts: share(d, &[0, 5, 10]),
+            delays: share(d, &[0, 20, 40]),
+            doubles: if honours { share(d, &[0, 0, 20]) } else { 0 },
+            refuses: share(d, &[0, 5, 40]),
+            down_until: share(d, &[0, 0, 0, 6_000, 20_000, 60_000]),
+        };
+        let tool = ToolPlan {
+            honours,
+            says_conflict: honours && d.percent(40),
+            records_refusals: d.percent(60),
+            receipts,
+            lag_ms: share(d, &[0, LAG_MS]),
+            retention_ms: d.percent(15).then_some(25_000),
+            promises: receipts != Receipts::None && d.percent(10),
+            limits: share(d, &[0, 0, 0, 30]),
+            refuses: d.pick(&[0, 10, 25]),
+            breaks_before: share(d, &[0, 10, 25]),
+            breaks_after: share(d, &[0, 15, 30]),
+            fails: d.pick(&[0, 0, 15]),
+            slow: share(d, &[0, 15, 40]),
+            mute: share(d, &[0, 5, 20]),
+            bad_receipt: share(d, &[0, 15, 40]),
+        };
+        let disk = DiskPlan {
+            commit_ms: d.pick(&[0, 0, 5, 40]),
+            hangs: share(d, &[0, 0, 0, 3]),
+            fails: share(d, &[0, 0, 0, 5, 15]),
+        };
+        let rules = Self::rules(d, &tool);
+        Self {
+            seed,
+            quiet,
+            rules,
+            callers: Self::callers(d, quiet),
+            ends: Self::ends(d, quiet),
+            real_worker: d.percent(15),
+            tool,
+            net,
+            disk,
+        }
+    }
+
+    fn receipts(d: &mut Dice, honours: bool, quiet: bool) -> Receipts {
+        use Receipts::{Arrival, Commit, Lying, NeverKnows, None};
+        let mut of = vec![Arrival, Arrival, Arrival, Arrival, Commit, Commit, None];
+        if !quiet {
+            of.push(NeverKnows);
+        }
+        if honours && !quiet {
+            of.push(Lying);
+        }
+        d.pick(&of)
+    }
+
+    fn rules(d: &mut Dice, tool: &ToolPlan) -> Rules {
+        let dedupes = tool.honours && d.percent(40);
+        let never = tool.receipts == Receipts::NeverKnows;
+        Rules {
+            retries: d.pick(&[0, 1, 3, 3]),
+            resend_on: if dedupes {
+                "[NOT_FOUND, UNKNOWN]"
+            } else {
+                d.pick(&["[NOT_FOUND]", "[NOT_FOUND]", "[NOT_FOUND]", "[]"])
+            },
+            resend: d.percent(60),
+            // Only a proof keeps an endpoint that knows nothing from being believed.
+            believe: if never {
+                "proven"
+            } else {
+                d.pick(&["proven", "always"])
+            },
+            late_s: if tool.receipts == Receipts::Commit {
+                5
+            } else {
+                d.pick(&[3, 12])
+            },
+            response: d.pick(&["auto", "auto", "collect", "stream"]),
+            gone: d.pick(&["finish", "finish", "cancel"]),
+            unresolved: d.pick(&["problem", "upstream"]),
+            on_failed: d.pick(&["drop", "drop", "keep"]),
+            late_max: d.pick(&[1, 64]),
+            idle: d.percent(70),
+            accepted: tool.promises,
+            receipts: tool.receipts != Receipts::None,
+            at_commit: tool.receipts == Receipts::Commit,
+            retention_s: tool.retention_ms.map(|ms| ms / 1_000),
+        }
+    }
+
+    fn callers(d: &mut Dice, quiet: bool) -> Vec<Script> {
+        let mut callers = Vec::new();
+        for n in 0..d.pick(&[1, 1, 2, 3]) {
+            let mints = d.percent(15);
+            let racers = if mints { 1 } else { d.pick(&[1, 1, 1, 2, 3]) };
+            for racer in 0..racers {
+                // Somebody else's request under an id that is taken.
+                let other = racer > 0 && d.percent(20);
+                callers.push(Script {
+                    id: (!mints).then(|| format!("call-{n}")),
+                    wants: format!("{{\"want\":\"{n}{}\"}}", if other { "-other" } else { "" }),
+                    begins: d.within(0, if quiet { 100 } else { 3_000 }),
+                    tries: d.pick(&[1, 2, 4, 8]),
+                    patience: if quiet {
+                        60_000
+                    } else {
+                        d.pick(&[700, 5_000, 20_000, 60_000])
+                    },
+                    insists: d.percent(30),
+                });
+            }
+        }
+        callers
+    }
+
+    fn ends(d: &mut Dice, quiet: bool) -> Vec<EndPlan> {
+        if quiet {
+            return Vec::new();
+        }
+        let many = d.pick(&[0, 0, 0, 1, 1, 2, 4]);
+        (0..many)
+            .map(|_| match d.below(5) {
+                0 => EndPlan::KillAt(d.within(1, 25_000)),
+                1 => EndPlan::KillAt(d.within(1, 4_000)),
+                2 => EndPlan::Drain(d.within(1, 8_000)),
+                _ => EndPlan::KillAtTouch {
+                    n: d.within(1, 60),
+                    after: d.percent(50),
+                },
+            })
+            .collect()
+    }
+
+    /// Whether nothing arrives after a believed NOT_FOUND, and a NOT_FOUND is true.
+    pub(crate) fn is_strict(&self) -> bool {
+        !self.net.slow && self.tool.receipts != Receipts::Lying
+    }
+}
+
+impl Rules {
+    /// The route as an operator would write it.
+    pub(crate) fn yaml(&self) -> String {
+        let mut text = format!(
+            "node: sim\nledger: {{ url: 'memory:' }}\nroutes:\n- name: tool\n  \
+             match: {{ path: /** }}\n  upstream: {{ url: 'http://tool.sim', late_max: {}, \
+             pool: {{ max_idle: {} }} }}\n  \
+             timeouts: {{ connect: 1s, attempt: 2s, idle: 1s, receipt: 1s, total: 12s, \
+             late: {}s }}\n  \
+             retry: {{ max_retries: {}, base: 500ms, cap: 4s, resend_on: {} }}\n  \
+             compensation: {{ rounds: [5s, 10s, 20s], resend: {}, lease: 3s, on_failed: {} }}\n  \
+             body: {{ max_kept_response: 64B }}\n  \
+             response: {}\n  on_client_gone: {}\n  unresolved_answer: {}\n",
+            self.late_max,
+            if self.idle { 8 } else { 0 },
+            self.late_s,
+            self.retries,
+            self.resend_on,
+            self.resend,
+            self.on_failed,
+            self.response,
+            self.gone,
+            self.unresolved,
+        );
+        if self.accepted {
+            text.push_str("  accepted: pending\n");
+        }
+        if self.receipts {
+            let retention = self.retention_s.unwrap_or(86_400);
+            let (records, settle) = if self.at_commit {
+                ("commit", 5_000)
+            } else {
+                ("arrival", 600)
+            };
+            writeln!(
+                text,
+                "  receipt: {{ records: {records}, settle: {settle}ms, retention: {retention}s, \
+                 believe_not_found: {} }}",
+                self.believe
+            )
+            .expect("a String takes every write");
+        }
+        text
+    }
+}
