@@ -69,6 +69,12 @@ impl Flow {
 pub(super) fn differs(call_id: &CallId, metrics: &RouteMetrics, written: FactWritten) {
     match written {
         FactWritten::Applied | FactWritten::Repeated => {}
+        FactWritten::Alone => {
+            tracing::info!(
+                call_id = %call_id,
+                "a refusal came for an attempt after which the call was sent again; it settles nothing"
+            );
+        }
         FactWritten::Difference { kind, first } => {
             if first {
                 metrics.differences.inc(label(kind));

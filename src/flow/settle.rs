@@ -18,7 +18,7 @@ use super::told::{Problem, Shown, Told, Whole, Word};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
-use crate::ledger::{Fact, News, SettledBy, Verdict, Written};
+use crate::ledger::{Fact, FactWritten, News, SettledBy, Verdict, Written};
 use crate::telemetry::labels::{AvoidedBy, Round};
 use crate::upstream::Answer;
 
@@ -47,6 +47,10 @@ impl Drive {
         match self.flow.ledger.fact(fact).await {
             Ok(written) => {
                 differs(&self.call.call_id, &self.call.route.metrics, written);
+                // What did not settle the call is not told as its end.
+                if written == FactWritten::Alone {
+                    return Err(self.on(Event::LedgerFailed));
+                }
                 Ok(())
             }
             Err(e) => {
