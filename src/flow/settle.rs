@@ -209,7 +209,7 @@ impl Drive {
         let written = self
             .flow
             .ledger
-            .append(self.call.claim, now, intention)
+            .append(self.call.claim, now, intention.clone())
             .await;
         match written {
             Ok(Written::Applied) => unresolved.count(&self.call),
@@ -217,6 +217,10 @@ impl Drive {
             Err(e) => {
                 unresolved.recorded = false;
                 tracing::error!(call_id = %self.call.call_id, error = %e, "the call was not parked");
+                // A round's lease runs out, and another one takes the row; the line has nobody else.
+                if self.call.place == Place::Line {
+                    self.flow.pursue_park(intention, &self.call);
+                }
             }
         }
         unresolved.told(&self.call)

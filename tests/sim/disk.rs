@@ -26,8 +26,6 @@ type Verb = Box<dyn FnOnce(&MemoryLedger, Fate) + Send>;
 pub(crate) struct Disk {
     waiting: VecDeque<(u64, Fate, Verb)>,
     last: u64,
-    /// A verb that mattered has failed in this world.
-    pub(crate) failed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +49,6 @@ impl State {
         let plan = self.plan.disk.clone();
         let now = self.now();
         let fate = if now < 60_000 && self.dice.percent(plan.fails) {
-            self.disk.failed = true;
             self.say(|| "disk  will fail".to_owned());
             Fate::Fails
         } else {

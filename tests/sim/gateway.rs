@@ -242,16 +242,13 @@ async fn over(gateway: &Gateway) -> Ended {
         if rows.iter().all(has_ended) {
             break;
         }
-        // In line, but nobody drives it: its park failed, and the next start takes it up.
+        // In line, but nobody drives it.
         let in_line = |row: &CallView| row.settled.is_none() && row.dead_letter.is_none();
         let lost = rows.iter().filter(|row| !has_ended(row)).all(in_line);
         stuck = if lost { stuck + 1 } else { 0 };
         if stuck > 15 {
-            if !state.disk.failed {
-                state.breaks("everything ends", "a call is stuck in line");
-            }
-            state.truth.reached.at("stuck until the next start");
-            return Ended::Killed;
+            state.breaks("everything ends", "a call is stuck in line");
+            return Ended::Over;
         }
     }
     lets_go(gateway).await;
