@@ -34,6 +34,13 @@ enum Fate {
     Fails,
 }
 
+impl Disk {
+    /// Whether nothing waits to be written.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
 /// The ledger of one gateway.
 pub(crate) struct Book {
     world: World,

@@ -234,7 +234,7 @@ async fn over(gateway: &Gateway) -> Ended {
             state.breaks("everything ends", "not within its time");
             return Ended::Over;
         }
-        if !state.callers.iter().all(callers::Caller::is_done) {
+        if !state.callers.iter().all(callers::Caller::is_done) || !state.disk.is_idle() {
             continue;
         }
         let ids: Vec<String> = state.truth.calls.keys().cloned().collect();

@@ -156,8 +156,8 @@ impl Plan {
             cuts: share(d, &[0, 5, 10]),
             delays: share(d, &[0, 20, 40]),
             doubles: if honours { share(d, &[0, 0, 20]) } else { 0 },
-            refuses: share(d, &[0, 5, 40]),
-            down_until: share(d, &[0, 0, 0, 6_000, 20_000, 60_000]),
+            refuses: share(d, &[0, 0, 5, 40]),
+            down_until: share(d, &[0, 0, 0, 0, 0, 6_000, 20_000]),
         };
         let tool = ToolPlan {
             honours,
@@ -174,7 +174,7 @@ impl Plan {
             fails: d.pick(&[0, 0, 15]),
             slow: share(d, &[0, 15, 40]),
             mute: share(d, &[0, 5, 20]),
-            bad_receipt: share(d, &[0, 15, 40]),
+            bad_receipt: share(d, &[0, 0, 15, 40]),
         };
         let disk = DiskPlan {
             commit_ms: d.pick(&[0, 0, 5, 40]),
@@ -197,7 +197,8 @@ impl Plan {
 
     fn receipts(d: &mut Dice, honours: bool, quiet: bool) -> Receipts {
         use Receipts::{Arrival, Commit, Lying, NeverKnows, None};
-        let mut of = vec![Arrival, Arrival, Arrival, Arrival, Commit, Commit, None];
+        let mut of = vec![Arrival; 6];
+        of.extend([Commit, Commit, None]);
         if !quiet {
             of.push(NeverKnows);
         }
@@ -254,7 +255,11 @@ impl Plan {
                     id: (!mints).then(|| format!("call-{n}")),
                     wants: format!("{{\"want\":\"{n}{}\"}}", if other { "-other" } else { "" }),
                     begins: d.within(0, if quiet { 100 } else { 3_000 }),
-                    tries: d.pick(&[1, 2, 4, 8]),
+                    tries: if mints {
+                        d.pick(&[1, 2])
+                    } else {
+                        d.pick(&[1, 1, 2, 4, 8])
+                    },
                     patience: if quiet {
                         60_000
                     } else {

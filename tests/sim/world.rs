@@ -167,6 +167,7 @@ impl State {
             self.base = self.now();
             self.clock = None;
             self.say(|| "### the gateway is killed".to_owned());
+            self.truth.reached.at("end of a gateway");
             self.crash.notify_one();
         }
     }
