@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate::call::time::Wall;
 use callgate::clock::Clock;
 use callgate::compensate::Worker;
 use callgate::config::{self, route::Route};
@@ -25,7 +24,7 @@ use crate::callers;
 use crate::disk::Book;
 use crate::net::dialer;
 use crate::plan::{EndPlan, Rules};
-use crate::world::{self, EPOCH, World};
+use crate::world::{self, World};
 
 /// By when a world must have come to its end, in ms.
 const END_MS: u64 = 400_000;
@@ -67,17 +66,14 @@ pub(crate) fn live(world: &World, end: Option<EndPlan>) -> Ended {
     }
     let runtime = builder.build().expect("a runtime without sockets");
     let ended = runtime.block_on(async {
-        let base = world.lock().base();
-        let at = EPOCH.after(Duration::from_millis(base));
-        let (clock, _) = Clock::simulated(Wall(at.0));
         let touch = match end {
             Some(EndPlan::KillAtTouch { n, after }) => Some((n, after)),
             Some(EndPlan::KillAt(_) | EndPlan::Drain(_)) | None => None,
         };
-        let (life, crash) = {
+        let (clock, base, life, crash) = {
             let mut state = world.lock();
-            state.begins(clock.clone(), touch);
-            (state.life, Arc::clone(&state.crash))
+            let clock = state.begins(touch);
+            (clock, state.base(), state.life, Arc::clone(&state.crash))
         };
         drop(tokio::spawn(world::turn(world.clone(), clock.clone())));
         let ended = tokio::select! {

@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     pub(crate) rules: Rules,
     pub(crate) callers: Vec<Script>,
     pub(crate) ends: Vec<EndPlan>,
+    /// The wall clock is stepped, at this time and by so many ms.
+    pub(crate) step: Option<(u64, i64)>,
     /// The product's own worker makes the rounds, instead of a plain loop.
     pub(crate) real_worker: bool,
 }
@@ -150,7 +152,7 @@ impl Plan {
         let receipts = Self::receipts(d, honours, quiet);
         let net = NetPlan {
             slow: !quiet && d.percent(20),
-            loses: share(d, &[0, 10, 25]),
+            loses: share(d, &[0, 0, 10, 25]),
             stalls: share(d, &[0, 0, 15]),
             resets: share(d, &[0, 5, 15]),
             cuts: share(d, &[0, 5, 10]),
@@ -189,6 +191,11 @@ impl Plan {
             callers: Self::callers(d, quiet),
             ends: Self::ends(d, quiet),
             real_worker: d.percent(15),
+            // A tool that forgets and a clock that jumps are too much at once: nobody could tell.
+            step: (!quiet && tool.retention_ms.is_none() && d.percent(10)).then(|| {
+                let by = [-60_000, -5_000, -700, 700, 5_000, 60_000];
+                (d.within(1, 20_000), d.pick(&by))
+            }),
             tool,
             net,
             disk,
