@@ -20,6 +20,7 @@ use crate::call::receipt::{Answer, Belief, Doubt, State};
 use crate::call::time::Mono;
 use crate::config::route::Credentials;
 use crate::ledger::{Entry, Proof};
+use crate::telemetry::log::visible;
 use crate::telemetry::readiness::Trouble;
 use crate::upstream::receipt::{Asked, Question, RawAnswer, Why};
 use crate::upstream::{Core, headers};
@@ -79,6 +80,17 @@ impl Inquiry {
     }
 }
 
+/// Why an answer was no information, for the history.
+fn detail(asked: &Asked) -> Option<Arc<str>> {
+    match (asked.answer, &asked.foreign) {
+        (RawAnswer::Unknown(why), Some(word)) => {
+            Some(Arc::from(format!("{}: {word}", why.as_str())))
+        }
+        (RawAnswer::Unknown(why), None) => Some(Arc::from(why.as_str())),
+        (RawAnswer::State(_) | RawAnswer::NotFound, _) => None,
+    }
+}
+
 /// The caller's credential fields, in line and where the route forwards them.
 fn forwarded_credentials(call: &Call) -> Option<HeaderMap> {
     let rule = call.route.conf.receipt.as_ref()?;
@@ -113,15 +125,14 @@ impl Drive {
         if matches!(asked.answer, RawAnswer::State(_)) {
             self.flow.recognised(route, self.wall());
         }
-        let detail = match asked.answer {
-            RawAnswer::Unknown(why) => Some(Arc::from(why.as_str())),
-            RawAnswer::State(_) | RawAnswer::NotFound => None,
-        };
+        let detail = detail(&asked);
         if let RawAnswer::Unknown(why @ (Why::UnmappedState | Why::OtherCall)) = asked.answer {
+            let foreign = asked.foreign.as_deref();
             tracing::warn!(
                 call_id = %self.call.call_id,
                 route = %route.conf.name,
                 why = why.as_str(),
+                word = foreign.map(visible),
                 "the receipt cannot be used; check the route's `receipt` mapping"
             );
         }
@@ -135,6 +146,7 @@ impl Drive {
         });
         self.line_receipt(answer);
         self.receipt = Carried {
+            said: Some(answer),
             result: asked.result,
             document: asked.document,
         };

@@ -178,7 +178,7 @@ impl Pass<'_> {
         };
         let tellable = match &self.request.body {
             PassBody::Whole(_) => true,
-            PassBody::Arriving(upload) => !upload.touched(),
+            PassBody::Arriving(upload) => upload.is_whole(),
         };
         let allowed = worth_it
             && tellable

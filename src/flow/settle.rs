@@ -13,6 +13,7 @@ use super::dedup;
 use super::drive::Drive;
 use super::parting::{self, Unresolved};
 use super::pursue::differs;
+use super::reading;
 use super::record;
 use super::told::{Problem, Shown, Told, Whole, Word};
 use crate::call::code::{Code, Repeat, Sent};
@@ -20,6 +21,7 @@ use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
 use crate::ledger::{Fact, FactWritten, News, SettledBy, Verdict, Written};
 use crate::telemetry::labels::{AvoidedBy, Round};
+use crate::telemetry::log::CallLine;
 use crate::upstream::Answer;
 
 impl Drive {
@@ -44,14 +46,16 @@ impl Drive {
     }
 
     async fn write(&mut self, fact: Fact) -> Result<(), Step> {
-        match self.flow.ledger.fact(fact).await {
+        match self.flow.ledger.fact(fact.clone()).await {
             Ok(written) => {
                 differs(&self.call.call_id, &self.call.route.metrics, written);
-                // What did not settle the call is not told as its end.
-                if written == FactWritten::Alone {
-                    return Err(self.on(Event::LedgerFailed));
+                match written {
+                    FactWritten::Applied | FactWritten::Repeated => Ok(()),
+                    // What is not the call's end on record is not told as its end.
+                    FactWritten::Difference { .. } | FactWritten::Alone | FactWritten::Gone => {
+                        Err(self.on(Event::LedgerFailed))
+                    }
                 }
-                Ok(())
             }
             Err(e) => {
                 tracing::error!(
@@ -59,6 +63,10 @@ impl Drive {
                     error = %e,
                     "the end of the call was not recorded, so it is not told"
                 );
+                // A success stays true whatever is told now. A refusal does not once it is sent again.
+                if fact.news.verdict() == Verdict::Success {
+                    self.flow.pursue(fact, &self.call);
+                }
                 Err(self.on(Event::LedgerFailed))
             }
         }
@@ -216,8 +224,9 @@ impl Drive {
             Ok(Written::Stale) => unresolved.recorded = false,
             Err(e) => {
                 unresolved.recorded = false;
-                tracing::error!(call_id = %self.call.call_id, error = %e, "the call was not parked");
-                // A round's lease runs out, and another one takes the row; the line has nobody else.
+                let call_id = &self.call.call_id;
+                tracing::error!(%call_id, error = %e, "the call was not parked");
+                // A round's lease runs out and another takes the row; the line has nobody else.
                 if self.call.place == Place::Line {
                     self.flow.pursue_park(intention, &self.call);
                 }
@@ -226,16 +235,43 @@ impl Drive {
         unresolved.told(&self.call)
     }
 
+    /// What went wrong last, for people: the last attempt of this run, and the last receipt.
     fn last_error(&self, parking: Parking) -> Arc<str> {
-        let Some(line) = self.lines.last() else {
-            return Arc::from(parking.reason.as_str());
-        };
-        let what = match line.outcome {
+        let attempt = self.lines.last().map(|line| match line.outcome {
             Outcome::Answered(reading) => format!("HTTP {}", reading.status().as_u16()),
             Outcome::NotSent(_) | Outcome::Unclear(_) => line.outcome.as_str().to_owned(),
+        });
+        let receipt = self
+            .receipt
+            .said
+            .map(|said| format!("receipt {}", said.as_str()));
+        match (attempt, receipt) {
+            (Some(attempt), Some(receipt)) => Arc::from(format!("{attempt}; {receipt}")),
+            (Some(what), None) | (None, Some(what)) => Arc::from(what),
+            (None, None) => Arc::from(parking.reason.as_str()),
+        }
+    }
+
+    /// The line of the log, once the caller is told.
+    pub(super) fn line(&self, told: &Told) {
+        let Some((received, recorded)) = self.times else {
+            return;
         };
-        let receipt = line.receipt.map_or("not asked", |answer| answer.as_str());
-        Arc::from(format!("{what}; receipt {receipt}"))
+        CallLine {
+            call_id: Some(&self.call.call_id),
+            source: Some(self.call.source),
+            route: &self.call.route.conf.name,
+            client: Some(&self.call.client),
+            outcome: told.word,
+            status: told.shown.status(),
+            code: told.shown.code(),
+            attempts: &self.lines,
+            total: self.now().since(received),
+            recorded: Some(recorded.since(received)),
+            trace_id: reading::trace_id(&self.call.request.headers),
+            clean: false,
+        }
+        .emit();
     }
 
     /// Drives a round to its end and says what it brought.

@@ -69,7 +69,12 @@ pub struct Asked {
     pub document: Option<Bytes>,
     /// Since when the endpoint would know the call (a callgate's `knowsSince`).
     pub knows_since: Option<Wall>,
+    /// The state word nobody mapped, cut to [`WORD_CHARS_MAX`]: an operator has to see it.
+    pub foreign: Option<Box<str>>,
 }
+
+/// State words are short; what is longer is something else and not worth a longer line.
+const WORD_CHARS_MAX: usize = 48;
 
 /// A receipt's word before it is weighed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +183,16 @@ impl Asked {
             result: None,
             document: None,
             knows_since: None,
+            foreign: None,
+        }
+    }
+
+    /// A well-formed receipt with a state word nobody mapped.
+    #[must_use]
+    fn unmapped(word: &str) -> Self {
+        Self {
+            foreign: Some(word.chars().take(WORD_CHARS_MAX).collect()),
+            ..Self::unknown(Why::UnmappedState)
         }
     }
 }

@@ -87,9 +87,7 @@ fn calls_over_h2c_are_the_same_calls() {
 #[test]
 fn many_calls_share_one_h2c_connection() {
     let script = Script::new().otherwise(Act::read_all().wait(50).commit().answer_result());
-    let world = World::with(script, |config| {
-        config.set("defaults/timeouts/attempt", "5s")
-    });
+    let world = World::with(script, |config| config.slow(5));
     let statuses = over_h2(&world.gateway, async |sender| {
         let calls: Vec<_> = (0..50)
             .map(|n| {

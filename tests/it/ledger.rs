@@ -25,7 +25,7 @@ fn c63_a_failure_is_durable_before_it_is_told() {
     let told = world.call(&Call::with_id("c63"));
     world.gateway.kill9();
     assert_eq!(told.status, 422);
-    world.gateway.restart(&world.config);
+    world.restart();
     let again = world.call(&Call::with_id("c63"));
     assert_eq!((again.status, again.outcome().as_str()), (422, "replayed"));
     assert_eq!(again.body, told.body);

@@ -1,8 +1,8 @@
 //! The life of the process: its start, its end, the ports it needs, the memory it takes.
 
 use crate::fixture::{
-    Act, Call, Client, Config, Cut, Gate, Gateway, PATIENCE, Receipts, Script, Tool, World,
-    assert_between, ms,
+    Act, Call, Client, Config, Cut, Gate, Gateway, PATIENCE, Receipts, Script, Tool, Unanswered,
+    World, assert_between, ms,
 };
 use std::net::TcpStream;
 use std::time::Instant;
@@ -17,9 +17,7 @@ const MIB: u64 = 1 << 20;
 fn sigterm_finishes_what_runs_and_exits_with_success() {
     let gate = Gate::default();
     let script = Script::new().request(1, Act::read_all().commit().pass(&gate).answer_result());
-    let mut world = World::with(script, |config| {
-        config.set("defaults/timeouts/attempt", "4s")
-    });
+    let mut world = World::with(script, |config| config.slow(4));
     let mut idle = world.gateway.client();
     let mut running = world.gateway.client();
     running.send(&Call::with_id("running"));
@@ -40,7 +38,7 @@ fn sigterm_finishes_what_runs_and_exits_with_success() {
     let status = world.gateway.wait_exit();
     assert!(status.success(), "{status}");
     assert_between(began.elapsed(), 0, 2_000, "the end");
-    world.gateway.restart(&world.config);
+    world.restart();
     assert_eq!(world.call(&Call::with_id("running")).outcome(), "replayed");
     assert_eq!(world.tool.a(), 1);
 }
@@ -65,19 +63,32 @@ fn sigterm_parks_what_does_not_end_within_the_grace() {
     let status = world.gateway.wait_exit();
     assert!(status.success(), "{status}");
     assert_between(began.elapsed(), 0, 2_000, "the grace of 500 ms");
-    world.gateway.restart(&world.config);
+    world.restart();
     let history = world.gateway.history("hangs");
     assert!(history["deadLetter"].is_object(), "it was lost: {history}");
     assert_eq!(world.tool.a(), 1);
 }
 
 #[test]
+fn a_sigterm_while_it_starts_ends_it_in_order() {
+    // A tool that never accepts holds the start up for a second.
+    let unanswered = Unanswered::start();
+    let config = Config::for_address(unanswered.address);
+    let mut gateway = Gateway::begin(&config);
+    let ledger = gateway.folder().join("callgate.db");
+    gateway.wait_until("the ledger is made", || ledger.exists().then_some(()));
+    gateway.signal_term();
+    let status = gateway.wait_exit();
+    assert!(status.success(), "{status}\n{}", gateway.log_tail());
+    let stopped = |record: &serde_json::Value| record["msg"] == "stopped";
+    assert!(gateway.log().records().iter().any(stopped), "it drained");
+}
+
+#[test]
 fn a_draining_gateway_is_not_ready_and_takes_no_new_calls() {
     let gate = Gate::default();
     let script = Script::new().request(1, Act::read_all().commit().pass(&gate).answer_result());
-    let mut world = World::with(script, |config| {
-        config.set("defaults/timeouts/attempt", "4s")
-    });
+    let mut world = World::with(script, |config| config.slow(4));
     let mut running = world.gateway.client();
     running.send(&Call::with_id("running"));
     world.tool.wait_request(1);
@@ -137,9 +148,7 @@ fn a_hundred_megabytes_stream_through_without_being_held() {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n");
     let act = Act::read_all().say(head).flood(bytes);
     let script = Script::new().request(2, act.clone()).request(3, act);
-    let world = World::with(script, |config| {
-        config.set("defaults/timeouts/attempt", "5s")
-    });
+    let world = World::with(script, |config| config.slow(5));
     let world = world.without_history();
     let mut client = world.gateway.client();
     client.call(&Call::get("/warm"));
@@ -170,6 +179,7 @@ fn an_idle_gateway_is_small_and_a_thousand_idle_connections_cost_little() {
     // Twenty more for the test's own descriptors.
     drop(rlimit::increase_nofile_limit(4096));
     let world = World::with(Script::new(), |config| config.set("workers", 0));
+    let world = world.without_history();
     world.call(&Call::with_id("warm"));
     let idle = world.gateway.memory("VmRSS:");
     assert!(idle < SLACK * 30 * MIB, "{idle} bytes when idle");

@@ -190,8 +190,8 @@ fn foreign_words_statuses_and_pointers_are_mapped() {
         (202, &b"hello"[..])
     );
     assert_eq!(answer.outcome(), "receipt");
-    let states = receipt_states(&world.gateway.history("mapped"));
-    assert_eq!(states, ["PROCESSING", "SUCCESS"]);
+    let both = |history: &serde_json::Value| receipt_states(history) == ["PROCESSING", "SUCCESS"];
+    world.gateway.wait_history("mapped", "both words", both);
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn c67_an_endpoint_that_recognised_a_call_is_believed() {
     );
     // The proof is remembered: it must survive what a process does not.
     world.gateway.terminate();
-    world.gateway.restart(&world.config);
+    world.restart();
     let second = world.call(&Call::with_id("second"));
     assert_eq!(
         (second.status, second.attempts()),

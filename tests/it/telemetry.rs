@@ -169,11 +169,7 @@ fn dead_letters_are_counted_by_state_and_reason() {
 
 fn a_thousand_calls_on_three_ids(workers: u64) {
     let script = Script::new().otherwise(Act::read_all().wait(5).commit().answer_result());
-    let world = World::with(script, |config| {
-        config
-            .set("workers", workers)
-            .set("defaults/timeouts/attempt", "5s")
-    });
+    let world = World::with(script, |config| config.set("workers", workers).slow(5));
     let done = AtomicBool::new(false);
     let began = Instant::now();
     std::thread::scope(|scope| {
@@ -232,6 +228,10 @@ fn one_line_tells_a_call_and_no_secret_or_body_is_in_it() {
     let world = World::with(script, |config| config.set("log/level", "debug"));
     let call = Call::with_id("told")
         .field("Authorization", "Bearer s3cr3t-token")
+        .field(
+            "traceparent",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        )
         .body(r#"{"pin":"s3cr3t-body"}"#);
     assert_eq!(world.call(&call).status, 201);
     let is_end =
@@ -245,7 +245,7 @@ fn one_line_tells_a_call_and_no_secret_or_body_is_in_it() {
         (end["route"].as_str(), end["outcome"].as_str()),
         (Some("tool"), Some("answered"))
     );
-    assert!(end["trace_id"].is_string(), "{end}");
+    assert_eq!(end["trace_id"], "0af7651916cd43dd8448eb211c80319c", "{end}");
     let text = world.gateway.log().lines().into_iter().find(|line| {
         serde_json::from_str(line).is_ok_and(|record: serde_json::Value| is_end(&record))
     });

@@ -2,7 +2,7 @@
 
 use crate::fixture::check::receipt_states;
 use crate::fixture::{Act, Call, Config, Receipts, Reply, Script, World, assert_between, ms};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -36,7 +36,8 @@ fn c06_a_tool_that_ignores_ids_is_not_charged_twice_and_the_history_says_why() {
     let answer = world.call(&Call::with_id("c06"));
     assert_eq!((answer.status, answer.outcome().as_str()), (201, "receipt"));
     assert_eq!((world.tool.a(), world.tool.e()), (1, 1));
-    let history = world.gateway.history("c06");
+    let settled = |history: &Value| history["state"] == "SUCCESS";
+    let history = world.gateway.wait_history("c06", "its success", settled);
     assert_eq!(
         history["attempts"].as_array().map(Vec::len),
         Some(1),

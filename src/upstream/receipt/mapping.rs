@@ -57,18 +57,24 @@ impl Mapping {
         if let Some(why) = status_trouble(answer.status) {
             return Asked::unknown(why);
         }
-        match self.state_of(id, &answer) {
+        match self.word_of(id, &answer) {
             Err(why) => Asked::unknown(why),
-            Ok((state, document)) => Asked {
-                answer: RawAnswer::State(state),
-                result: self.result(&document),
-                document: Some(answer.body),
-                knows_since: None,
+            Ok((word, document)) => match self.states.state(&word) {
+                None => Asked::unmapped(&word),
+                Some(State::Unknown) => Asked::unknown(Why::Said),
+                Some(state) => Asked {
+                    answer: RawAnswer::State(state),
+                    result: self.result(&document),
+                    document: Some(answer.body),
+                    knows_since: None,
+                    foreign: None,
+                },
             },
         }
     }
 
-    fn state_of(&self, id: &CallId, answer: &Answer) -> Result<(State, Value), Why> {
+    /// The tool's word for the state of this call, and the document it stands in.
+    fn word_of(&self, id: &CallId, answer: &Answer) -> Result<(String, Value), Why> {
         if answer.body.trim_ascii().is_empty() {
             return Err(Why::Empty);
         }
@@ -78,11 +84,7 @@ impl Mapping {
         let document: Value = serde_json::from_slice(&answer.body).map_err(|_| Why::NotJson)?;
         self.same_call(id, &document)?;
         let word = text_at(&document, &self.state).ok_or(Why::NoState)?;
-        match self.states.state(&word) {
-            None => Err(Why::UnmappedState),
-            Some(State::Unknown) => Err(Why::Said),
-            Some(state) => Ok((state, document)),
-        }
+        Ok((word, document))
     }
 
     fn same_call(&self, id: &CallId, document: &Value) -> Result<(), Why> {
@@ -138,6 +140,7 @@ impl Mapping {
             result: None,
             document: None,
             knows_since,
+            foreign: None,
         }
     }
 

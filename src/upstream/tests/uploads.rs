@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use futures_stream::channel_body;
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http_body::Frame;
+use http_body_util::BodyExt as _;
 
 use super::*;
 use crate::upstream::Upload;
@@ -76,14 +77,14 @@ async fn a_lent_body_is_passed_on_as_it_arrives_whatever_the_method() {
         let (ended, (body, _sock)) = tokio::join!(&mut exchange, script);
         assert_eq!(body, b"onetwo");
         collected(ended);
-        assert!(upload.touched() && !upload.failed());
+        assert!(upload.is_whole() && !upload.failed());
         assert!(exchange.written());
         assert_eq!(rig.tool.destination().idle_connections(), 1);
     }
 }
 
 #[tokio::test]
-async fn a_body_is_untouched_until_a_connection_asks_for_it() {
+async fn a_body_no_connection_asked_for_is_lent_whole() {
     let core = Core::start(0, Clock::start());
     let nobody = peer::endpoint(peer::nobody().await);
     let tool = Tool::new(&peer::upstream(&nobody), 1).unwrap();
@@ -98,7 +99,7 @@ async fn a_body_is_untouched_until_a_connection_asks_for_it() {
         TERMS,
     );
     assert_eq!(not_sent(&exchange.await), NotSent::Connect);
-    assert!(!upload.touched());
+    assert!(upload.is_whole());
 
     // So it can be lent once more, whole.
     let rig = Rig::new().await;
@@ -113,6 +114,37 @@ async fn a_body_is_untouched_until_a_connection_asks_for_it() {
     let (ended, body) = tokio::join!(rig.send(lent(Method::POST, &upload), TERMS), script);
     assert_eq!(body, b"precious");
     collected(ended);
+}
+
+#[tokio::test]
+async fn a_short_body_is_told_again_from_its_beginning_and_a_long_one_is_not() {
+    const HALF: usize = 33 * 1024;
+    let rig = Rig::new().await;
+    let (feed, body) = channel_body::<Infallible>();
+    let upload = Upload::new(body);
+    let part = |byte: u8| Ok(Frame::data(Bytes::from(vec![byte; HALF])));
+    feed.send(part(b'a')).unwrap();
+    let mut early = upload.lend();
+    let first = early.frame().await.unwrap().unwrap();
+    assert_eq!(first.into_data().unwrap().len(), HALF);
+    assert!(upload.is_whole());
+    // The second exchange gets the first half once more, and then what comes.
+    let script = async {
+        let mut sock = rig.peer.accept().await;
+        sock.request().await;
+        feed.send(part(b'b')).unwrap();
+        drop(feed);
+        let body = sock.chunked().await;
+        sock.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            .await;
+        body
+    };
+    let (ended, body) = tokio::join!(rig.send(lent(Method::POST, &upload), TERMS), script);
+    assert_eq!(body, [vec![b'a'; HALF], vec![b'b'; HALF]].concat());
+    collected(ended);
+    assert!(!upload.is_whole(), "too long to be remembered");
+    let stale = early.frame().await;
+    assert!(stale.unwrap().is_err(), "an earlier exchange got a piece");
 }
 
 #[tokio::test]
@@ -131,7 +163,7 @@ async fn a_body_that_fails_is_the_callers_fault_and_the_tool_never_sees_its_end(
     };
     let (ended, (arrived, reset)) = tokio::join!(&mut exchange, script);
     assert_eq!(unclear(&ended), Unclear::Disconnect);
-    assert!(upload.touched() && upload.failed());
+    assert!(!upload.is_whole() && upload.failed());
     assert!(!exchange.written());
     assert!(reset);
     assert!(!arrived.windows(5).any(|w| w == b"0\r\n\r\n"));

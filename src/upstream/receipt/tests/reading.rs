@@ -73,7 +73,21 @@ async fn only_a_well_formed_answer_for_the_same_call_is_information() {
             "{status} {media} {body}"
         );
         assert!(asked.result.is_none() && asked.knows_since.is_none());
+        let foreign = expected == no(Why::UnmappedState);
+        assert_eq!(asked.foreign.is_some(), foreign, "{body}");
     }
+}
+
+#[tokio::test]
+async fn a_word_nobody_mapped_is_kept_for_the_operator_and_cut() {
+    let rig = Rig::new().await;
+    let ask = async |word: &str| {
+        let body = format!(r#"{{"state":"{word}"}}"#);
+        rig.ask(&json("200", &body)).await.foreign
+    };
+    assert_eq!(ask("WEIRD").await.as_deref(), Some("WEIRD"));
+    let long = ask(&"付".repeat(5_000)).await;
+    assert_eq!(long.as_deref(), Some("付".repeat(48).as_str()));
 }
 
 #[tokio::test]
