@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::callers;
 use crate::disk::Book;
-use crate::net::dialer;
+use crate::pipe::dialer;
 use crate::plan::{EndPlan, Rules};
 use crate::world::{self, World};
 

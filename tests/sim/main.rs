@@ -11,6 +11,7 @@ mod dice;
 mod disk;
 mod gateway;
 mod net;
+mod pipe;
 mod plan;
 mod tool;
 mod world;
