@@ -23,6 +23,8 @@ pub struct Recovery {
     round: usize,
     sending: Sending,
     phase: Phase,
+    /// The last receipt says that a gateway further in still works on the call.
+    worked_on: bool,
 }
 
 /// Whether this dead letter may be sent again at all.
@@ -76,7 +78,15 @@ impl Recovery {
             policy,
             sending,
             phase: Phase::New,
+            worked_on: false,
         }
+    }
+
+    /// Notes what the answer to the question under way says besides its state: whether a gateway
+    /// further in still works on the call. While it does, a human here could only wait as well, so
+    /// the queue goes on asking after the last round.
+    pub const fn worked_on(&mut self, worked_on: bool) {
+        self.worked_on = worked_on;
     }
 
     /// What is known about the attempts.
@@ -293,7 +303,9 @@ impl Recovery {
     }
 
     fn over(&mut self, reason: Reason, chance: Chance) -> Step {
-        let Some(gap) = self.policy.compensation.rounds.get(self.round).copied() else {
+        let rounds = &self.policy.compensation.rounds;
+        let beyond = rounds.last().filter(|_| self.worked_on);
+        let Some(gap) = rounds.get(self.round).or(beyond).copied() else {
             return self.manual(reason);
         };
         self.phase = Phase::Ended;

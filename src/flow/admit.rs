@@ -100,7 +100,8 @@ impl Flow {
             window: route.conf.idempotency.window,
             first_send: true,
             promised: false,
-            exclusive_id: true,
+            // A tool that is not told who calls sees one name space of call ids.
+            exclusive_id: route.tool.tenant_header().is_none(),
         }
     }
 
@@ -183,7 +184,7 @@ fn known(request: &Request<Bytes>, begun: Begun) -> Told {
     let refused = |problem| Told::refused(Some((request.call_id.clone(), request.source)), problem);
     let known = match begun {
         Begun::Known(known) | Begun::KeyTaken(known) => known,
-        Begun::Foreign => return refused(dedup::reused_problem()),
+        Begun::Foreign => return refused(dedup::foreign_problem()),
         Begun::Claimed(_) => return refused(parting::internal()),
     };
     let told = dedup::told(&known);
