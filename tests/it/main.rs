@@ -17,6 +17,7 @@ mod chains;
 mod check_command;
 mod clients;
 mod connections;
+mod duplicates;
 mod fixture;
 mod h2c;
 mod identity;
