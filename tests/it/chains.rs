@@ -185,9 +185,8 @@ fn a_request_without_effects_is_resent_by_the_hop_next_to_the_tool_only() {
 
 /// An inner gateway as a script: a problem it makes, with its outcome word.
 fn says(status: u16, outcome: &str, code: &str) -> Act {
-    let problem = format!(
-        r#"{{"type":"t","title":"t","status":{status},"detail":"d","code":"{code}"}}"#
-    );
+    let problem =
+        format!(r#"{{"type":"t","title":"t","status":{status},"detail":"d","code":"{code}"}}"#);
     let reply = Reply::new(status, problem)
         .field("Content-Type", "application/problem+json")
         .field("Proxy-Status", "callgate; error=proxy_internal_response")
