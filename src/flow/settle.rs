@@ -13,9 +13,8 @@ use super::dedup;
 use super::drive::Drive;
 use super::parting::{self, Unresolved};
 use super::pursue::differs;
-use super::reading;
-use super::record;
 use super::told::{Problem, Shown, Told, Whole, Word};
+use super::{reading, record};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
@@ -140,7 +139,8 @@ impl Drive {
         match ending {
             Ending::Success(n) | Ending::Failure(n) | Ending::Unbinding(n) => {
                 let shown = self.shown_of(n);
-                self.call.told(Word::Answered, sends, shown)
+                let word = reading::word(&self.call.route.conf, &shown);
+                self.call.told(word, sends, shown)
             }
             Ending::ReceiptSuccess => {
                 self.call.route.metrics.avoided.inc(AvoidedBy::Receipt);
