@@ -302,7 +302,7 @@ fn a_repeat_resends_what_the_tool_never_heard_of_within_the_allowance_and_no_fur
     let world = World::with(script, |config| {
         config
             .set("defaults/retry/max_retries", 2)
-            .set("defaults/timeouts/total", "500ms")
+            .set("defaults/timeouts/total", "400ms")
             .set("defaults/retry/base", "300ms")
             .set("defaults/retry/cap", "300ms")
             .set("defaults/retry/jitter", 0)
