@@ -1,7 +1,8 @@
 //! The callers' door and the flow behind it, fitted together.
 //!
 //! Every field is handed on as it came; what a caller's leaving means is the one thing read here,
-//! because only the connection can tell a half-close from a reset. Deliberately absent: rate limits.
+//! because only the connection can tell a half-close from a reset. Deliberately absent: rate
+//! limits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -273,9 +273,9 @@ impl Drive {
         let (outcome, retry_after) = match ended {
             Ended::Collected(answer) => {
                 let outcome = reading::read(&self.call.route.conf, &answer);
-                let retry_after = reading::retry_after(&answer.headers);
+                let said = (outcome, reading::retry_after(&answer.headers));
                 self.replies.put(attempt.n, Said::Answer(answer));
-                (outcome, retry_after)
+                said
             }
             Ended::Streaming(stream) => {
                 return self.streaming(attempt, stream).await;
@@ -291,8 +291,7 @@ impl Drive {
         })
     }
 
-    /// An answer that is passed on while it arrives, or one that settles nothing and is only read
-    /// to its end.
+    /// Passes an answer on while it arrives, or reads one that settles nothing to its end.
     async fn streaming(&mut self, attempt: Attempt, stream: Box<StreamAnswer>) -> Step {
         let reading = Reading::by_status(stream.status);
         let settles = match reading {
