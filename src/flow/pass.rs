@@ -109,6 +109,8 @@ impl Pass<'_> {
         let to = self.request.route.tool.destination();
         let mut exchange = Exchange::new(self.core, to, self.outgoing(n, cause), terms);
         let ended = tokio::select! {
+            // An answer that is there counts, also on the tick of its timeout.
+            biased;
             ended = &mut exchange => ended,
             () = self.core.wheel.sleep(bound) => match exchange.is_unsent() {
                 true => Ended::NotSent(NotSent::Connect),
@@ -145,7 +147,9 @@ impl Pass<'_> {
             ),
             PassBody::Arriving(upload) => (upload.lend(), Length::AsAnnounced),
         };
-        let mut fields = self.fields.clone();
+        // The copy stays behind for a resend: what is sent has room for what is stamped on it.
+        let copy = self.fields.clone();
+        let mut fields = std::mem::replace(&mut self.fields, copy);
         let mark = Mark {
             field: &route.conf.call_id.header,
             call_id: &self.request.call_id,
@@ -184,11 +188,14 @@ impl Pass<'_> {
             && tellable
             && n <= policy.retry.max_retries()
             && policy.retry.resends_after(outcome.cause());
+        if !allowed {
+            return None;
+        }
         let wait = policy
             .retry
             .backoff(u32::from(n), self.flow.entropy.chance());
         let room = self.core.clock.mono().after(wait) < self.deadline;
-        (allowed && room).then_some(wait)
+        room.then_some(wait)
     }
 
     fn failed(&self, n: u8, outcome: Outcome) -> Told {
