@@ -22,7 +22,7 @@ use crate::call::step::{Event, Step};
 use crate::call::time::{Mono, Wall};
 use crate::ledger::{Entry, Intention, Written};
 use crate::telemetry::labels::AttemptResult;
-use crate::telemetry::log::{AttemptLine, CallLine};
+use crate::telemetry::log::AttemptLine;
 use crate::upstream::{Answer, Core, Ended, Exchange, Mode, StreamAnswer, Terms};
 
 /// A call under way.
@@ -44,7 +44,7 @@ pub(super) struct Drive {
     /// Cancelled when the last waiter has gone.
     pub(super) gone: CancellationToken,
     /// When the head of the caller's request was complete, and when its record was durable.
-    times: Option<(Mono, Mono)>,
+    pub(super) times: Option<(Mono, Mono)>,
     /// Waited since the last send.
     waited: Duration,
     gone_told: bool,
@@ -475,27 +475,5 @@ impl Drive {
             drop(core.spawn(tasks.track_future(self.listen())));
         }
         told
-    }
-
-    /// The line of the log, once the caller is told.
-    fn line(&self, told: &Told) {
-        let Some((received, recorded)) = self.times else {
-            return;
-        };
-        CallLine {
-            call_id: Some(&self.call.call_id),
-            source: Some(self.call.source),
-            route: &self.call.route.conf.name,
-            client: Some(&self.call.client),
-            outcome: told.word,
-            status: told.shown.status(),
-            code: told.shown.code(),
-            attempts: &self.lines,
-            total: self.now().since(received),
-            recorded: Some(recorded.since(received)),
-            trace_id: reading::trace_id(&self.call.request.headers),
-            clean: false,
-        }
-        .emit();
     }
 }

@@ -13,6 +13,7 @@ use super::dedup;
 use super::drive::Drive;
 use super::parting::{self, Unresolved};
 use super::pursue::differs;
+use super::reading;
 use super::record;
 use super::told::{Problem, Shown, Told, Whole, Word};
 use crate::call::code::{Code, Repeat, Sent};
@@ -20,6 +21,7 @@ use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
 use crate::ledger::{Fact, News, SettledBy, Verdict, Written};
 use crate::telemetry::labels::{AvoidedBy, Round};
+use crate::telemetry::log::CallLine;
 use crate::upstream::Answer;
 
 impl Drive {
@@ -212,7 +214,8 @@ impl Drive {
             Ok(Written::Stale) => unresolved.recorded = false,
             Err(e) => {
                 unresolved.recorded = false;
-                tracing::error!(call_id = %self.call.call_id, error = %e, "the call was not parked");
+                let call_id = &self.call.call_id;
+                tracing::error!(%call_id, error = %e, "the call was not parked");
             }
         }
         unresolved.told(&self.call)
@@ -233,6 +236,28 @@ impl Drive {
             (Some(what), None) | (None, Some(what)) => Arc::from(what),
             (None, None) => Arc::from(parking.reason.as_str()),
         }
+    }
+
+    /// The line of the log, once the caller is told.
+    pub(super) fn line(&self, told: &Told) {
+        let Some((received, recorded)) = self.times else {
+            return;
+        };
+        CallLine {
+            call_id: Some(&self.call.call_id),
+            source: Some(self.call.source),
+            route: &self.call.route.conf.name,
+            client: Some(&self.call.client),
+            outcome: told.word,
+            status: told.shown.status(),
+            code: told.shown.code(),
+            attempts: &self.lines,
+            total: self.now().since(received),
+            recorded: Some(recorded.since(received)),
+            trace_id: reading::trace_id(&self.call.request.headers),
+            clean: false,
+        }
+        .emit();
     }
 
     /// Drives a round to its end and says what it brought.

@@ -89,7 +89,7 @@ impl MemoryLedger {
 fn injected() -> LedgerError {
     let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
     LedgerError::Full {
-        source: Cause::from(full),
+        source: Cause::new(full),
     }
 }
 

@@ -159,7 +159,10 @@ fn c15_an_id_reused_for_another_call_is_refused_and_the_first_stays() {
     let world = World::new(Script::new());
     let first = world.call(&Call::with_id("t1"));
     assert_eq!(first.status, 201);
-    let before = world.gateway.receipt("t1").body;
+    let before = world.gateway.wait_until("its record", || {
+        let receipt = world.gateway.receipt("t1");
+        (receipt.json()["state"] == "SUCCESS").then_some(receipt.body)
+    });
     let others = [
         Call::with_id("t1").body(br#"{"n":2}"#),
         Call::post_to("/other").field("X-Call-Id", "t1"),

@@ -140,7 +140,7 @@ impl Book {
                 Fate::Written => verb(ledger).wait(),
                 Fate::Fails => Err(full()),
             };
-            drop(reply.send(answer));
+            reply.send(answer);
         });
         state.writes(verb);
         pending

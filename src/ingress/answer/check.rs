@@ -71,6 +71,11 @@ impl<D: Door> Visit<'_, D> {
             let detail = "The request needs exactly one `Host` field.";
             return Err(unseen_told(None, Code::BadRequest, detail));
         }
+        if !identify::coding_is_known(&head.headers) {
+            let detail = "The only transfer coding taken here is `chunked`, once. Send the body \
+                          with it or with a Content-Length.";
+            return Err(unseen_told(None, Code::BadRequest, detail));
+        }
         if head.method == Method::CONNECT {
             let detail = "callgate does not tunnel. Reach that endpoint directly.";
             return Err(unseen_told(None, Code::UpgradeRefused, detail));

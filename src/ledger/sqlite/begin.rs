@@ -1,8 +1,8 @@
 //! The claim of a call id and key.
 //!
-//! A new id is one insert and nothing else: the statement itself looks whether the id is new, and
-//! the unique indexes refuse a bound key. Only when it writes nothing is the longer way taken,
-//! inside the same transaction: who has the id, who has the key, may they be claimed anew.
+//! A new id is one look-up and one insert; the unique indexes refuse a bound key. Only when that
+//! writes nothing is the longer way taken, inside the same transaction: who has the id, who has
+//! the key, may they be claimed anew.
 
 use rusqlite::{OptionalExtension, Row, params};
 
@@ -49,10 +49,10 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
         life: 1,
         fence: 1,
     };
-    if insert(db, claiming, policy, row, Guard::UnknownId)? {
+    let new = &claiming.new;
+    if !is_known(db, new)? && insert(db, claiming, policy, row)? {
         return Ok(Begun::Claimed(fresh));
     }
-    let new = &claiming.new;
     let standing = by_id(db, new)?;
     let (mine, others): (Vec<_>, Vec<_>) = standing
         .into_iter()
@@ -76,50 +76,33 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
     if let Some(mine) = mine {
         return reclaim(db, claiming, policy, &mine).map(Begun::Claimed);
     }
-    insert(db, claiming, policy, row, Guard::None)?;
-    Ok(Begun::Claimed(fresh))
+    if insert(db, claiming, policy, row)? {
+        return Ok(Begun::Claimed(fresh));
+    }
+    // Everything that could stand in the way was looked at: an index says otherwise.
+    Err(rusqlite::Error::StatementChangedRows(0))
 }
 
-/// What has to hold for an insert to write.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Guard {
-    /// No client uses the id, no call holds the key.
-    UnknownId,
-    /// That was looked at already; a conflict is an error.
-    None,
+/// Whether any client uses the id.
+fn is_known(db: &Db, new: &NewCall) -> rusqlite::Result<bool> {
+    db.conn
+        .prepare_cached("SELECT 1 FROM calls WHERE call_id = ?1")?
+        .exists([new.call_id.as_str()])
 }
 
+/// Writes a new row, unless an index is in the way.
 fn insert(
     db: &mut Db,
     Claiming { new, headers }: &Claiming,
     policy: i64,
     row: RowId,
-    guard: Guard,
 ) -> rusqlite::Result<bool> {
-    macro_rules! insert {
-        ($verb:literal, $guard:literal) => {
-            concat!(
-                $verb,
-                " INTO calls (id, call_id, client, life, fence, state, binds, key_binds, parked, \
-                 promised, sends, touched_at, window_ms, owner, lease_until, received_at, \
-                 updated_at, first_sent_at, route, upstream, policy, source, fingerprint, \
-                 idempotency_key, business_key, trace, credential, method, target, \
-                 request_headers, request_body) SELECT ?1, ?2, ?3, 1, 1, ?4, 1, ?5, 0, ?6, ?7, \
-                 ?8, ?9, ?10, ?11, ?8, ?8, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
-                 ?22, ?23, ?24, ?25 ",
-                $guard
-            )
-        };
-    }
-    let sql = match guard {
-        Guard::UnknownId => {
-            insert!(
-                "INSERT OR IGNORE",
-                "WHERE NOT EXISTS (SELECT 1 FROM calls WHERE call_id = ?2)"
-            )
-        }
-        Guard::None => insert!("INSERT", ""),
-    };
+    let sql = "INSERT OR IGNORE INTO calls (id, call_id, client, life, fence, state, binds, \
+        key_binds, parked, promised, sends, touched_at, window_ms, owner, lease_until, \
+        received_at, updated_at, first_sent_at, route, upstream, policy, source, fingerprint, \
+        idempotency_key, business_key, trace, credential, method, target, request_headers, \
+        request_body) VALUES (?1, ?2, ?3, 1, 1, ?4, 1, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?11, ?8, ?8, \
+        ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)";
     let written = db.conn.prepare_cached(sql)?.execute(params![
         row.0,
         new.call_id.as_str(),
