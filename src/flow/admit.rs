@@ -37,12 +37,13 @@ impl Flow {
         };
         let fields = self.prepared(&mut request);
         let new = self.record(&request, &target, &fields, core);
+        let credential = new.request.credential;
         match self.ledger.begin(new).await {
             Ok(Begun::Claimed(claim)) => {
                 let recorded = core.clock.mono();
                 let times = (request.received, recorded);
                 let gone = request.gone.clone();
-                let call = claimed(request, target, fields, claim, core.clock.wall());
+                let call = claimed(request, target, fields, claim, core.clock.wall(), credential);
                 let machine = Machine::new(Arc::clone(&call.route.conf.policy), recorded);
                 let mut drive = Drive::new(self, core, call, Decider::Line(machine), gone);
                 drive.received(times.0, times.1);
@@ -108,14 +109,11 @@ impl Flow {
     /// traces are there.
     pub(super) fn prepared<B>(&self, request: &mut Request<B>) -> HeaderMap {
         let mut fields = std::mem::take(&mut request.headers);
-        let host = request
-            .host
-            .as_deref()
-            .and_then(|host| HeaderValue::from_str(host).ok());
-        let forwarded = headers::forwarded(request.peer.ip(), host.as_ref(), "http");
-        if let Some(host) = host {
+        let host = request.authority.as_deref();
+        if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
             fields.insert(HOST, host);
         }
+        let forwarded = headers::forwarded(request.peer.ip(), fields.get(HOST), "http");
         let hop = Hop {
             node: &self.node,
             version: request.version,
@@ -156,9 +154,8 @@ fn claimed(
     fields: HeaderMap,
     claim: Claim,
     now: Wall,
+    credential: bool,
 ) -> Call {
-    let secret = &request.route.conf.secret_headers;
-    let credential = record::credentials(&fields, secret).next().is_some();
     Call {
         first_sent: now,
         same_address: true,

@@ -61,7 +61,7 @@ impl Flow {
             target,
             fields,
             deadline: core.clock.mono().after(total),
-            lines: Vec::new(),
+            lines: Vec::with_capacity(1),
             request: &request,
         };
         let told = pass.run().await;
@@ -236,6 +236,9 @@ impl Pass<'_> {
 
     fn line(&self, told: &Told) {
         let clean = told.word == Word::Answered && self.lines.len() == 1;
+        if !CallLine::is_wanted(clean) {
+            return;
+        }
         CallLine {
             call_id: Some(&self.request.call_id),
             source: Some(self.request.source),

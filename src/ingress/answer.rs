@@ -208,12 +208,13 @@ impl<'a, D: Door> Visit<'a, D> {
     /// A request without effects: streamed, unless it is small, and dropped with its caller.
     async fn pass(self, guest: Guest<D::Route>) -> Result<Told, Refusal<D::Route>> {
         let room = self.origin.room;
-        let fate = Fate::default();
         let whole = is_small(&self.body) || guest.route.config().call_id.body.is_some();
-        let request = if whole {
-            self.collected(guest).await?.map(Payload::Whole)
+        let (request, fate) = if whole {
+            let request = self.collected(guest).await?.map(Payload::Whole);
+            (request, Fate::default())
         } else {
-            self.arriving(guest, &fate)
+            let fate = Fate::watched();
+            (self.arriving(guest, &fate), fate)
         };
         let tale = Tale::begin(room, &request);
         let named = (request.call_id.clone(), request.source);
