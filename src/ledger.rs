@@ -71,6 +71,17 @@ pub trait Ledger: Send + Sync {
         limit: usize,
     ) -> Pending<Vec<Due>>;
 
+    /// Claims one dead letter that waits in the queue, due or not, for a caller who repeats its
+    /// call; `None` when it waits no longer. Its rounds and their times stay as they are.
+    fn claim_letter(
+        &self,
+        row: RowId,
+        life: u32,
+        owner: Owner,
+        now: Wall,
+        lease_until: Wall,
+    ) -> Pending<Option<Due>>;
+
     /// The heartbeat: extends the lease, if `claim` is still the current one.
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written>;
 

@@ -133,6 +133,7 @@ async fn flow(
         node: Node::new(&config.node),
         metrics: Arc::clone(&ground.metrics),
         readiness: Arc::clone(&ground.readiness),
+        calls: Arc::default(),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),
         tasks: TaskTracker::new(),

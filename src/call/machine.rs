@@ -139,6 +139,7 @@ impl Machine {
             Event::Waited => self.waited(now, chance),
             Event::Closed => self.closed(now),
             Event::ClientGone => self.client_gone(),
+            Event::ClientBack => self.client_back(),
             Event::DeadlinePassed => self.deadline_passed(),
             Event::Draining => self.draining(chance),
             Event::Denied => self.denied(chance),
@@ -454,6 +455,14 @@ impl Machine {
     fn client_gone(&mut self) -> Step {
         if self.policy.on_client_gone == OnClientGone::Cancel && self.sending == Sending::Allowed {
             self.sending = Sending::Cancelled;
+        }
+        Step::Keep
+    }
+
+    /// A repeat asks for the call, so it may be sent again.
+    fn client_back(&mut self) -> Step {
+        if self.sending == Sending::Cancelled {
+            self.sending = Sending::Allowed;
         }
         Step::Keep
     }

@@ -1,7 +1,8 @@
-//! Letting a call in: its record, its claim, and the answer when the id is already known.
+//! Letting a call in: a place at the call it names, its record, its claim.
 //!
 //! Nothing leaves before the claim is durable. A ledger that cannot be written refuses the call;
-//! nothing is sent then, and neither id nor key is bound.
+//! nothing is sent then, and neither id nor key is bound. Deliberately absent: what becomes of a
+//! request whose id is known (`join` while the call runs, `repeat` afterwards).
 
 use std::sync::Arc;
 
@@ -12,20 +13,36 @@ use http::{HeaderMap, HeaderValue};
 
 use super::call::{Call, Decider, Place, Sendable};
 use super::drive::Drive;
-use super::told::{Problem, Told, Word};
-use super::{Flow, Request, dedup, parting, reading, record};
+use super::join;
+use super::running::{Asked, Entered, Lead};
+use super::told::{Problem, Told};
+use super::{Flow, Request, dedup, reading, record};
 use crate::call::code::{Code, Repeat, Sent};
+use crate::call::id::{CallId, IdSource};
 use crate::call::machine::Machine;
-use crate::call::time::Wall;
+use crate::call::policy::OnClientGone;
+use crate::call::time::{Mono, Wall};
 use crate::ledger::{Begun, Claim, LedgerError, NewCall, StoredRequest};
-use crate::telemetry::labels::{AvoidedBy, Bound};
-use crate::telemetry::log::CallLine;
+use crate::telemetry::labels::Bound;
+use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::upstream::Core;
 use crate::upstream::headers::{self, Hop};
 
+/// A request at the door of its call.
+pub(super) struct Visit {
+    pub(super) request: Request<Bytes>,
+    /// Path and query as they go to the tool.
+    pub(super) target: PathAndQuery,
+    /// The request's fields as every send carries them.
+    pub(super) fields: HeaderMap,
+    pub(super) asked: Asked,
+    /// How long its caller waits for a call that is another request's to end.
+    pub(super) until: Mono,
+}
+
 impl Flow {
     /// Makes the call (`effects: once`): records it, sends it, settles it or parks it. Runs to its
-    /// end whether its caller stays or not.
+    /// end whether its caller stays or not. A repeat gets the first one's answer instead.
     pub async fn call(self: &Arc<Self>, core: &Core, mut request: Request<Bytes>) -> Told {
         let Ok(target) = request.route.tool.target(&request.target) else {
             let detail = "The path cannot be appended to the tool's address. Correct the path.";
@@ -35,39 +52,90 @@ impl Flow {
                 detail,
             );
         };
+        let until = join::until(&request);
         let fields = self.prepared(&mut request);
-        let new = self.record(&request, &target, &fields, core);
-        let credential = new.request.credential;
-        match self.ledger.begin(new).await {
-            Ok(Begun::Claimed(claim)) => {
-                let recorded = core.clock.mono();
-                let times = (request.received, recorded);
-                let gone = request.gone.clone();
-                let call = claimed(request, target, fields, claim, core.clock.wall(), credential);
-                let machine = Machine::new(Arc::clone(&call.route.conf.policy), recorded);
-                let mut drive = Drive::new(self, core, call, Decider::Line(machine), gone);
-                drive.received(times.0, times.1);
-                drive.run().await
+        let visit = Visit {
+            asked: Asked {
+                client: request.client.clone(),
+                call_id: request.call_id.clone(),
+                fingerprint: record::fingerprint(
+                    &request.method,
+                    request.target.as_str(),
+                    &request.body,
+                ),
+                key: None,
+            },
+            request,
+            target,
+            fields,
+            until,
+        };
+        loop {
+            match self.calls.enter(&visit.asked) {
+                Entered::First(lead) => return self.lead(core, visit, lead).await,
+                Entered::Second(seat) => {
+                    if let Some(told) = self.join(core, &visit, &seat).await {
+                        visit.line(&told, &[], core);
+                        return told;
+                    }
+                }
             }
-            Ok(begun) => {
-                let told = known(&request, begun);
-                line(&request, &fields, &told, core);
+        }
+    }
+
+    /// The first one at its call: the ledger decides whether it may be sent.
+    async fn lead(self: &Arc<Self>, core: &Core, visit: Visit, lead: Lead) -> Told {
+        let told = match self.ledger.begin(self.record(&visit, core)).await {
+            Ok(Begun::Claimed(claim)) => {
+                lead.claimed();
+                self.drive(core, visit, claim, &lead).await
+            }
+            Ok(Begun::Known(known) | Begun::KeyTaken(known)) => {
+                self.repeat(core, &visit, *known).await
+            }
+            Ok(Begun::Foreign) => {
+                let told = Told::refused(visit.named(), dedup::reused_problem());
+                visit.line(&told, &[], core);
                 told
             }
             Err(e) => {
-                let told = self.unrecorded(&request, &e);
-                line(&request, &fields, &told, core);
+                let told = self.unrecorded(&visit.request, &e);
+                visit.line(&told, &[], core);
                 told
             }
-        }
+        };
+        lead.tell(&told);
+        told
+    }
+
+    async fn drive(self: &Arc<Self>, core: &Core, visit: Visit, claim: Claim, lead: &Lead) -> Told {
+        let recorded = core.clock.mono();
+        let Visit {
+            request,
+            target,
+            fields,
+            ..
+        } = visit;
+        let (received, gone) = (request.received, request.gone.clone());
+        let call = claimed(request, target, fields, claim, core.clock.wall());
+        let policy = &call.route.conf.policy;
+        let waiters = lead.attendance(gone, policy.on_client_gone == OnClientGone::Cancel);
+        let machine = Machine::new(Arc::clone(policy), recorded);
+        let mut drive = Drive::new(self, core, call, Decider::Line(machine), waiters);
+        drive.received(received, recorded);
+        drive.run().await
     }
 
     /// The call as the ledger takes it. Its credentials end here.
     fn record(
         &self,
-        request: &Request<Bytes>,
-        target: &PathAndQuery,
-        fields: &HeaderMap,
+        Visit {
+            request,
+            target,
+            fields,
+            asked,
+            ..
+        }: &Visit,
         core: &Core,
     ) -> NewCall {
         let route = &request.route;
@@ -80,12 +148,8 @@ impl Flow {
             route: Arc::clone(&route.conf.name),
             upstream: Arc::clone(route.tool.address()),
             policy: Arc::clone(&route.policy_text),
-            fingerprint: record::fingerprint(
-                &request.method,
-                request.target.as_str(),
-                &request.body,
-            ),
-            idempotency_key: None,
+            fingerprint: asked.fingerprint,
+            idempotency_key: asked.key.clone(),
             business_key: None,
             request: StoredRequest {
                 method: request.method.clone(),
@@ -154,8 +218,9 @@ fn claimed(
     fields: HeaderMap,
     claim: Claim,
     now: Wall,
-    credential: bool,
 ) -> Call {
+    let secret = &request.route.conf.secret_headers;
+    let credential = record::credentials(&fields, secret).next().is_some();
     Call {
         first_sent: now,
         same_address: true,
@@ -176,35 +241,28 @@ fn claimed(
     }
 }
 
-fn known(request: &Request<Bytes>, begun: Begun) -> Told {
-    let refused = |problem| Told::refused(Some((request.call_id.clone(), request.source)), problem);
-    let known = match begun {
-        Begun::Known(known) | Begun::KeyTaken(known) => known,
-        Begun::Foreign => return refused(dedup::reused_problem()),
-        Begun::Claimed(_) => return refused(parting::internal()),
-    };
-    let told = dedup::told(&known);
-    if told.word == Word::Replayed {
-        request.route.metrics.avoided.inc(AvoidedBy::Replay);
+impl Visit {
+    /// The call's id, and who made it.
+    pub(super) fn named(&self) -> Option<(CallId, IdSource)> {
+        Some((self.request.call_id.clone(), self.request.source))
     }
-    told
-}
 
-/// The line of a call that was not driven.
-fn line(request: &Request<Bytes>, fields: &HeaderMap, told: &Told, core: &Core) {
-    CallLine {
-        call_id: Some(&request.call_id),
-        source: Some(request.source),
-        route: &request.route.conf.name,
-        client: Some(&request.client),
-        outcome: told.word,
-        status: told.shown.status(),
-        code: told.shown.code(),
-        attempts: &[],
-        total: core.clock.mono().since(request.received),
-        recorded: None,
-        trace_id: reading::trace_id(fields),
-        clean: false,
+    /// The line of a request that was not the first at its call.
+    pub(super) fn line(&self, told: &Told, attempts: &[AttemptLine], core: &Core) {
+        CallLine {
+            call_id: Some(&self.request.call_id),
+            source: Some(self.request.source),
+            route: &self.request.route.conf.name,
+            client: Some(&self.request.client),
+            outcome: told.word,
+            status: told.shown.status(),
+            code: told.shown.code(),
+            attempts,
+            total: core.clock.mono().since(self.request.received),
+            recorded: None,
+            trace_id: reading::trace_id(&self.fields),
+            clean: false,
+        }
+        .emit();
     }
-    .emit();
 }

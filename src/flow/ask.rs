@@ -94,10 +94,10 @@ fn detail(asked: &Asked) -> Option<Arc<str>> {
 /// The caller's credential fields, in line and where the route forwards them.
 fn forwarded_credentials(call: &Call) -> Option<HeaderMap> {
     let rule = call.route.conf.receipt.as_ref()?;
-    let forwards = call.place == Place::Line
-        && call.request.credential
-        && rule.credentials == Credentials::Forward;
-    forwards.then(|| {
+    let has_caller = matches!(call.place, Place::Line | Place::Repeat(_));
+    let forwards =
+        has_caller && call.request.credential && rule.credentials == Credentials::Forward;
+    let fields = forwards.then(|| {
         let from = &call.request.headers;
         let mut fields = HeaderMap::new();
         for name in record::credentials(from, &call.route.conf.secret_headers) {
@@ -106,7 +106,8 @@ fn forwarded_credentials(call: &Call) -> Option<HeaderMap> {
             }
         }
         fields
-    })
+    });
+    fields.filter(|fields| !fields.is_empty())
 }
 
 impl Drive {

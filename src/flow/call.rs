@@ -52,6 +52,17 @@ pub(super) enum Place {
     Line,
     /// The compensation worker holds its lease, in this round.
     Round(u32),
+    /// A dead letter that a caller asks for again.
+    Repeat(Hold),
+}
+
+/// Whether a repeat holds the lease of the dead letter it asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// It does, and gives it back; so many rounds were done.
+    Leased(u32),
+    /// It only asks: a human holds the call.
+    Nothing,
 }
 
 /// The request as it is sent, and sent again, byte for byte.
@@ -76,7 +87,7 @@ pub(super) struct Sendable {
 pub(super) enum Decider {
     /// In line.
     Line(Machine),
-    /// In a round.
+    /// In a round, or for a repeat of a dead letter.
     Round(Recovery),
 }
 
@@ -116,16 +127,16 @@ impl Decider {
     pub(super) fn attempt_bound(&self, now: Mono) -> Duration {
         match self {
             Self::Line(machine) => machine.attempt_bound(now),
-            Self::Round(recovery) => recovery.attempt_bound(),
+            Self::Round(recovery) => recovery.attempt_bound(now),
         }
     }
 
-    /// When `timeouts.total` passes; a round has no such bound.
+    /// When the caller has waited long enough; a round has no such bound.
     #[must_use]
     pub(super) const fn deadline(&self) -> Option<Mono> {
         match self {
             Self::Line(machine) => Some(machine.deadline()),
-            Self::Round(_) => None,
+            Self::Round(recovery) => recovery.deadline(),
         }
     }
 }

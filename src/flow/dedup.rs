@@ -2,7 +2,8 @@
 //!
 //! The ledger's claim has already decided that the id is taken; here the known call is only put
 //! into words. A mismatch is found before anything else, so that another request under a used id
-//! never learns more than that. Deliberately absent: waiting for a running call, and any send.
+//! never learns more than that. Deliberately absent: waiting for a running call (`join`), asking
+//! about an unresolved one (`repeat`), and any send.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use serde_json::json;
 use super::record;
 use super::told::{Problem, Shown, Told, Whole, Word};
 use crate::call::code::{Code, Repeat, Sent};
+use crate::call::id::{CallId, IdSource};
 use crate::call::receipt::State;
 use crate::ledger::{CallView, DeadState, Kept, Known, Reply, SettledBy, Settlement, Verdict};
 
@@ -69,13 +71,15 @@ fn told_about(call: &CallView, word: Word, shown: Shown) -> Told {
 }
 
 fn running(call: &CallView) -> Told {
-    let sent = if call.sends == 0 {
-        Sent::No
-    } else {
-        Sent::Maybe
-    };
+    in_progress((call.call_id.clone(), call.source), call.sends, call.state)
+}
+
+/// What a repeat is told when the call runs and it cannot wait for its end.
+#[must_use]
+pub(super) fn in_progress(named: (CallId, IdSource), sends: u32, state: State) -> Told {
+    let sent = if sends == 0 { Sent::No } else { Sent::Maybe };
     let problem = Problem {
-        state: Some(call.state),
+        state: Some(state),
         retry_after: Some(RUNNING_RETRY_AFTER),
         ..Problem::new(
             Code::InProgress,
@@ -84,7 +88,14 @@ fn running(call: &CallView) -> Told {
             Repeat::SameCallIdOnly,
         )
     };
-    told_about(call, Word::Refused, Shown::Problem(problem))
+    Told {
+        call: Some(named),
+        word: Word::Refused,
+        attempts: sends,
+        shown: Shown::Problem(problem),
+        same_id_only: false,
+        recorded: true,
+    }
 }
 
 fn reversed(call: &CallView) -> Told {

@@ -9,12 +9,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 use super::Flow;
 use super::call::{Call, Decider, Place, Replies, Said};
 use super::late::LateSet;
 use super::reading;
+use super::running::Attendance;
 use super::told::Told;
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::receipt::Answer as Word;
@@ -41,13 +40,12 @@ pub(super) struct Drive {
     pub(super) receipt: Carried,
     /// The head of an answer that is being streamed, until somebody passes it on.
     pub(super) stream: Option<Box<StreamAnswer>>,
-    /// Cancelled when the last waiter has gone.
-    pub(super) gone: CancellationToken,
+    /// Who waits for the call.
+    pub(super) waiters: Attendance,
     /// When the head of the caller's request was complete, and when its record was durable.
     pub(super) times: Option<(Mono, Mono)>,
     /// Waited since the last send.
     waited: Duration,
-    gone_told: bool,
     draining_told: bool,
 }
 
@@ -76,7 +74,7 @@ impl Drive {
         core: &Core,
         call: Call,
         decider: Decider,
-        gone: CancellationToken,
+        waiters: Attendance,
     ) -> Box<Self> {
         Box::new(Self {
             late: LateSet::new(&flow.late, call.claim.row),
@@ -89,10 +87,9 @@ impl Drive {
             lines: Vec::new(),
             receipt: Carried::default(),
             stream: None,
-            gone,
+            waiters,
             times: None,
             waited: Duration::ZERO,
-            gone_told: false,
             draining_told: false,
         })
     }
@@ -207,6 +204,7 @@ impl Drive {
                 self.call.route.metrics.retries.inc(cause);
             }
         }
+        self.waiters.sent(n);
         let began = self.now();
         let bound = self.decider.attempt_bound(began);
         let mut exchange = self.exchange(n, cause);
@@ -252,7 +250,7 @@ impl Drive {
         let route = &self.call.route.conf;
         let mode = match self.call.place {
             Place::Line => Mode::from(route.response),
-            Place::Round(_) => Mode::Collect,
+            Place::Round(_) | Place::Repeat(_) => Mode::Collect,
         };
         let terms = Terms {
             connect: route.policy.timeouts.connect,
@@ -438,10 +436,7 @@ impl Drive {
                     self.draining_told = true;
                     Event::Draining
                 }
-                () = self.gone.cancelled(), if !self.gone_told => {
-                    self.gone_told = true;
-                    Event::ClientGone
-                }
+                event = self.waiters.change() => event,
             };
             let step = self.on(event);
             if step != Step::Keep {
@@ -469,14 +464,41 @@ impl Drive {
     }
 
     /// The caller can be told; what may still speak is heard in the background.
-    pub(super) fn leave(mut self: Box<Self>, told: Told) -> Told {
-        self.note();
+    pub(super) fn leave(self: Box<Self>, told: Told) -> Told {
         self.line(&told);
+        self.part();
+        told
+    }
+
+    /// Nothing more is done here; what may still speak is heard in the background.
+    fn part(mut self: Box<Self>) {
+        self.note();
         if !self.late.is_empty() {
             let core = self.core.clone();
             let tasks = self.flow.tasks.clone();
             drop(core.spawn(tasks.track_future(self.listen())));
         }
-        told
+    }
+
+    /// Drives a pass on behalf of a repeat: what its caller is told, if anything ended the call,
+    /// and the sends.
+    pub(super) async fn repeat(mut self: Box<Self>) -> (Option<Told>, Vec<AttemptLine>) {
+        let mut step = self.on(Event::Begun);
+        let told = loop {
+            step = match step {
+                Step::Answer(ending) => match self.settle(ending).await {
+                    Ok(told) => break Some(told),
+                    Err(step) => step,
+                },
+                Step::Park(parking) => {
+                    drop(self.park(parking).await);
+                    break None;
+                }
+                other => self.perform(other).await,
+            };
+        };
+        let sends = std::mem::take(&mut self.lines);
+        self.part();
+        (told, sends)
     }
 }

@@ -199,11 +199,10 @@ impl Drive {
                 .and_then(Said::answer),
             last_error: self.last_error(parking),
         };
-        let intention = match self.call.place {
-            Place::Line => unresolved.park(&self.call, now),
-            Place::Round(round) => unresolved.next_round(round, now),
-        };
         self.note();
+        let Some(intention) = unresolved.intention(&self.call, now) else {
+            return unresolved.told(&self.call);
+        };
         let written = self
             .flow
             .ledger
@@ -283,7 +282,7 @@ impl Drive {
                 }
                 Step::Park(parking) => {
                     let brought = match parking.state {
-                        Parked::Queued(_) | Parked::Unsent(_) => Round::Again,
+                        Parked::Queued(_) | Parked::Unsent(_) | Parked::AsBefore => Round::Again,
                         Parked::Manual | Parked::NeverSent => Round::Manual,
                     };
                     let told = self.park(parking).await;

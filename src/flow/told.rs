@@ -20,6 +20,7 @@ pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 pub type Stream = UnsyncBoxBody<Bytes, BodyError>;
 
 /// What a caller is told about one call.
+#[derive(Debug)]
 pub struct Told {
     /// The call's id, when one is known (a refused id is not).
     pub call: Option<(CallId, IdSource)>,
@@ -37,6 +38,7 @@ pub struct Told {
 }
 
 /// The answer a caller gets.
+#[derive(Debug)]
 pub enum Shown {
     /// A collected or stored answer of the tool.
     Whole(Whole),
@@ -136,6 +138,24 @@ impl Told {
             call,
             Problem::new(code, detail, Sent::Unknown, Repeat::SameCallIdOnly),
         )
+    }
+
+    /// The same once more, for another caller; `None` when its body can be read only once.
+    #[must_use]
+    pub(super) fn copy(&self) -> Option<Self> {
+        let shown = match &self.shown {
+            Shown::Whole(whole) => Shown::Whole(whole.clone()),
+            Shown::Problem(problem) => Shown::Problem(problem.clone()),
+            Shown::Stream { .. } => return None,
+        };
+        Some(Self {
+            call: self.call.clone(),
+            word: self.word,
+            attempts: self.attempts,
+            shown,
+            same_id_only: self.same_id_only,
+            recorded: self.recorded,
+        })
     }
 
     /// A refusal by the gateway.

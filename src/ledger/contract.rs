@@ -89,6 +89,7 @@ macro_rules! suite {
             rounds {
                 due_calls_are_claimed_in_order_and_once,
                 a_round_carries_everything_it_needs,
+                a_repeat_leases_what_waits_in_the_queue_and_moves_nothing,
                 an_abandoned_round_is_claimed_by_another,
                 rounds_are_counted_in_the_row,
                 the_last_round_ends_in_front_of_a_human,

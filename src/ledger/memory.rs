@@ -204,6 +204,13 @@ impl Books {
             .collect()
     }
 
+    fn claim_letter(&mut self, row: RowId, life: u32, lease: (&Owner, Wall, Wall)) -> Option<Due> {
+        let (owner, now, until) = lease;
+        let row = self.rows.get_mut(&row)?;
+        let waits = row.view.life == life && row.held().dead == Some(DeadState::Queued);
+        waits.then(|| row.claim_round(owner, now, until))
+    }
+
     fn recover(&mut self, owner: &Owner, now: Wall, dead: OwnerTest) -> Recovered {
         let is_dead = |holder: &Owner, lease: Wall| {
             holder != owner && (dead == OwnerTest::AllOthers || lease <= now)
@@ -331,6 +338,17 @@ impl Ledger for MemoryLedger {
         limit: usize,
     ) -> Pending<Vec<Due>> {
         self.write(|books| books.claim_due(&owner, now, lease_until, limit))
+    }
+
+    fn claim_letter(
+        &self,
+        row: RowId,
+        life: u32,
+        owner: Owner,
+        now: Wall,
+        lease_until: Wall,
+    ) -> Pending<Option<Due>> {
+        self.write(|books| books.claim_letter(row, life, (&owner, now, lease_until)))
     }
 
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {

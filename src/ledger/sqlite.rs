@@ -244,6 +244,19 @@ impl Ledger for SqliteLedger {
         })
     }
 
+    fn claim_letter(
+        &self,
+        row: RowId,
+        life: u32,
+        owner: Owner,
+        now: Wall,
+        lease_until: Wall,
+    ) -> Pending<Option<Due>> {
+        self.write(Lane::Reserved, move |db| {
+            sweep::claim_letter(db, (row, life), &owner, now, lease_until)
+        })
+    }
+
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {
         self.write(Lane::Reserved, move |db| {
             append::extend(db, claim, lease_until)

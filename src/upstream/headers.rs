@@ -96,8 +96,7 @@ pub fn stamp(
     length: Length,
 ) {
     // Mostly the caller named the call, and in these very bytes.
-    if headers.get(mark.field).map(HeaderValue::as_bytes) != Some(mark.call_id.as_str().as_bytes())
-    {
+    if only_line(headers, mark.field) != Some(mark.call_id.as_str().as_bytes()) {
         headers.insert(mark.field, id_value(mark.call_id));
     }
     if mark.source == IdSource::Gateway {
@@ -240,13 +239,17 @@ fn frame(headers: &mut HeaderMap, method: &Method, length: Length) {
     }
 }
 
+/// The bytes of a field that stands exactly once.
+fn only_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut lines = headers.get_all(name).iter();
+    let line = lines.next()?;
+    lines.next().is_none().then(|| line.as_bytes())
+}
+
 /// Whether the one `Content-Length` is this number, written as [`number`] would.
 fn announces_exactly(headers: &HeaderMap, mut n: u64) -> bool {
-    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
-    let (Some(line), None) = (lines.next(), lines.next()) else {
-        return false;
-    };
-    let Some((first, rest)) = line.as_bytes().split_first() else {
+    let line = only_line(headers, &CONTENT_LENGTH);
+    let Some((first, rest)) = line.and_then(<[u8]>::split_first) else {
         return false;
     };
     for digit in rest.iter().rev() {

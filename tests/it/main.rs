@@ -15,6 +15,7 @@ mod answers;
 mod bodies;
 mod check_command;
 mod connections;
+mod duplicates;
 mod fixture;
 mod h2c;
 mod identity;

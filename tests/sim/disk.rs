@@ -187,6 +187,20 @@ impl Ledger for Book {
         })
     }
 
+    fn claim_letter(
+        &self,
+        row: RowId,
+        life: u32,
+        owner: Owner,
+        now: Wall,
+        lease_until: Wall,
+    ) -> Pending<Option<Due>> {
+        let what = self.tell(|| format!("row {row} claim for a repeat"));
+        self.write(what, move |ledger| {
+            ledger.claim_letter(row, life, owner, now, lease_until)
+        })
+    }
+
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {
         self.write(
             self.tell(|| format!("row {}/{} extend", claim.row, claim.fence)),

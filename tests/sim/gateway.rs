@@ -154,6 +154,7 @@ async fn start(world: &World, clock: Clock, life: u32, base: u64) -> Gateway {
         node: Node::new("sim"),
         metrics,
         readiness: Arc::new(Readiness::new()),
+        calls: Arc::default(),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),
         tasks: TaskTracker::new(),
