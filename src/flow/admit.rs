@@ -94,7 +94,7 @@ impl Flow {
                 self.repeat(core, &visit, *known).await
             }
             Ok(Begun::Foreign) => {
-                let told = Told::refused(visit.named(), dedup::reused_problem());
+                let told = Told::refused(visit.named(), dedup::foreign_problem());
                 visit.line(&told, &[], core);
                 told
             }
@@ -165,7 +165,8 @@ impl Flow {
             window: route.conf.idempotency.window,
             first_send: true,
             promised: false,
-            exclusive_id: true,
+            // A tool that is not told who calls sees one name space of call ids.
+            exclusive_id: route.tool.tenant_header().is_none(),
         }
     }
 

@@ -17,7 +17,6 @@ use crate::call::recovery::Recovery;
 use crate::call::step::{Event, Step};
 use crate::call::tally::Tally;
 use crate::call::time::{Chance, Mono, Wall};
-use crate::config::route::Accepted;
 use crate::ledger::{Claim, Reply};
 use crate::upstream::headers::{self, Length, Mark};
 use crate::upstream::{Answer, Outgoing, Payload};
@@ -113,6 +112,15 @@ impl Decider {
         }
     }
 
+    /// Notes whether a gateway further in still works on the call.
+    pub(super) const fn worked_on(&mut self, worked_on: bool) {
+        match self {
+            // In line a caller waits, and `timeouts.total` ends that in any case.
+            Self::Line(_) => {}
+            Self::Round(recovery) => recovery.worked_on(worked_on),
+        }
+    }
+
     /// What is known about the attempts.
     #[must_use]
     pub(super) const fn tally(&self) -> &Tally {
@@ -180,12 +188,6 @@ impl Call {
         self.told(word, attempts, Shown::Problem(problem))
     }
 
-    /// Whether an answer with this status only promises the work (`accepted: pending`).
-    #[must_use]
-    pub(super) fn is_promise(&self, status: http::StatusCode) -> bool {
-        status == http::StatusCode::ACCEPTED && self.route.conf.accepted == Accepted::Pending
-    }
-
     /// An answer as the ledger keeps it.
     #[must_use]
     pub(super) fn reply(&self, said: &Said) -> Reply {
@@ -221,6 +223,7 @@ impl Call {
         let mark = Mark {
             field: &conf.call_id.header,
             call_id: &self.call_id,
+            client: &self.client,
             source: self.source,
             attempt: u32::from(n),
             cause,

@@ -269,10 +269,10 @@ impl Drive {
     async fn ended(&mut self, attempt: Attempt, ended: Ended, trouble: Option<Box<str>>) -> Step {
         let (outcome, retry_after) = match ended {
             Ended::Collected(answer) => {
-                let reading = reading::read(&self.call.route.conf, &answer);
+                let outcome = reading::read(&self.call.route.conf, &answer);
                 let retry_after = reading::retry_after(&answer.headers);
                 self.replies.put(attempt.n, Said::Answer(answer));
-                (Outcome::Answered(reading), retry_after)
+                (outcome, retry_after)
             }
             Ended::Streaming(stream) => {
                 return Box::pin(self.streaming(attempt, stream)).await;
@@ -292,12 +292,12 @@ impl Drive {
     /// to its end.
     async fn streaming(&mut self, attempt: Attempt, stream: Box<StreamAnswer>) -> Step {
         let reading = Reading::by_status(stream.status);
-        let promise = self.call.is_promise(stream.status);
         let settles = match reading {
-            Reading::Success(_) => !promise,
+            Reading::Success(_) => true,
             Reading::Failure(_) | Reading::Unbinding(_) => !self.decider.tally().is_unclear(),
             Reading::Pending(_) | Reading::Kept(_) => false,
         };
+        let settles = settles && !reading::is_open(&self.call.route.conf, &stream);
         if settles && self.call.place == Place::Line {
             self.attempted(attempt, Outcome::Answered(reading), None);
             self.stream = Some(stream);
@@ -305,9 +305,9 @@ impl Drive {
         }
         let outcome = match reading::drain(*stream).await {
             Some(reply) => {
+                let outcome = reading::read_kept(&self.call.route.conf, &reply);
                 self.replies.put(attempt.n, Said::Kept(reply));
-                let pending = Reading::Pending(reading.status());
-                Outcome::Answered(if promise { pending } else { reading })
+                outcome
             }
             None => Outcome::Unclear(Unclear::Disconnect),
         };

@@ -87,7 +87,8 @@ impl Pass<'_> {
         let mut cause = None;
         for n in 1u8.. {
             let (outcome, answer) = self.send(n, cause, policy).await;
-            let wait = self.repeat_after(n, outcome, policy);
+            let through = answer.as_ref().is_some_and(reading::came_through_a_gateway);
+            let wait = self.repeat_after(n, outcome, policy).filter(|_| !through);
             match (wait, answer) {
                 (Some(wait), answer) => {
                     drop(answer);
@@ -95,7 +96,9 @@ impl Pass<'_> {
                     cause = Some(outcome.cause());
                     route.metrics.retries.inc(outcome.cause());
                 }
-                (None, Some(shown)) => return self.told(Word::Answered, n, shown),
+                (None, Some(shown)) => {
+                    return self.told(reading::word(&route.conf, &shown), n, shown);
+                }
                 (None, None) => return self.failed(n, outcome),
             }
         }
@@ -161,6 +164,7 @@ impl Pass<'_> {
         let mark = Mark {
             field: &route.conf.call_id.header,
             call_id: &self.request.call_id,
+            client: &self.request.client,
             source: self.request.source,
             attempt: u32::from(n),
             cause,

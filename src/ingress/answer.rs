@@ -145,7 +145,7 @@ impl<'a, D: Door> Visit<'a, D> {
     }
 
     /// All the way to what the caller is told, and in which shape.
-    async fn enter(self, shape: &mut Shape) -> Told {
+    async fn enter(mut self, shape: &mut Shape) -> Told {
         let Origin {
             room,
             wire,

@@ -11,7 +11,7 @@ use http::header::{
 use http::{HeaderMap, Method, Version};
 
 use super::Tool;
-use crate::call::id::{CallId, IdSource};
+use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::outcome::Cause;
 use crate::config::route::HostMode;
 
@@ -27,6 +27,12 @@ pub const X_CALL_ID_SOURCE: HeaderName = HeaderName::from_static("x-call-id-sour
 pub const X_CALL_ATTEMPT: HeaderName = HeaderName::from_static("x-call-attempt");
 /// Why it is sent again.
 pub const X_CALL_RETRY_CAUSE: HeaderName = HeaderName::from_static("x-call-retry-cause");
+/// How a call ended, in a gateway's answer ([`Word`](crate::call::code::Word)).
+pub const X_CALL_OUTCOME: HeaderName = HeaderName::from_static("x-call-outcome");
+/// Sends so far, in a gateway's answer.
+pub const X_CALL_ATTEMPTS: HeaderName = HeaderName::from_static("x-call-attempts");
+/// Which gateway made an error, and why (RFC 9209).
+pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 /// The client's name of the business operation, unless the route names another field.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// W3C trace context.
@@ -54,6 +60,8 @@ pub struct Mark<'a> {
     pub field: &'a HeaderName,
     /// The call id, byte for byte.
     pub call_id: &'a CallId,
+    /// Whose call it is; told only to a tool that asks for it (`upstream.tenant_header`).
+    pub client: &'a ClientName,
     /// Who made it.
     pub source: IdSource,
     /// Which send this is, from 1.
@@ -121,6 +129,9 @@ pub fn stamp(
         }
     }
     set_all(headers, tool.headers());
+    if let Some(field) = tool.tenant_header() {
+        headers.insert(field, client_value(mark.client));
+    }
 }
 
 /// Removes from an answer what concerns only the connection it came on.
@@ -140,9 +151,22 @@ pub fn is_own(name: &HeaderName) -> bool {
         || *name == X_CALL_RETRY_CAUSE
 }
 
+/// Whether a field of an answer speaks about the call: the gateway's own to say, so that one of a
+/// gateway further in is replaced, never doubled.
+#[must_use]
+pub fn is_call_field(name: &HeaderName) -> bool {
+    name.as_str().starts_with("x-call-")
+}
+
 /// A call id as a field's value.
 pub(super) fn id_value(id: &CallId) -> HeaderValue {
     HeaderValue::from_str(id.as_str()).expect("a call id is visible ASCII")
+}
+
+/// A client's name as a field's value.
+pub(super) fn client_value(client: &ClientName) -> HeaderValue {
+    HeaderValue::from_str(client.as_str())
+        .expect("a client's name is letters, digits, `.`, `_`, `-`")
 }
 
 /// Sets every line of `from`, replacing what was there of the same name.

@@ -112,6 +112,14 @@ impl Builder<'_> {
             let message = "call id and idempotency key cannot travel in the same header field";
             self.refuse(&scope.section("call_id").blame(&["header"]), message);
         }
+        if let Some(tenant) = &route.upstream.tenant_header
+            && [&route.call_id.header, &route.idempotency.header].contains(&tenant)
+        {
+            let message = "this field carries the call id or the idempotency key; the client's \
+                           name needs one of its own";
+            let path = scope.section("upstream").blame(&["tenant_header"]);
+            self.refuse(&path, message);
+        }
     }
 
     fn judge_receipt(&mut self, scope: &Scope<'_>, route: &Route) {

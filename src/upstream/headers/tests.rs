@@ -141,9 +141,11 @@ fn a_send_is_named_exactly_once_whatever_the_caller_wrote() {
     ]);
     let mut headers = prepared(sent, &X_CALL_ID);
     let key = HeaderValue::from_static("k");
+    let client = ClientName::new("billing");
     let mut mark = Mark {
         field: &X_CALL_ID,
         call_id: &id,
+        client: &client,
         source: IdSource::Client,
         attempt: 1,
         cause: None,
@@ -208,9 +210,11 @@ fn a_length_is_believed_only_when_it_is_written_as_it_would_be() {
 #[test]
 fn framing_is_the_gateways_own() {
     let id = CallId::parse(b"c1").unwrap();
+    let client = ClientName::new("billing");
     let mark = Mark {
         field: &X_CALL_ID,
         call_id: &id,
+        client: &client,
         source: IdSource::Client,
         attempt: 1,
         cause: None,
@@ -259,9 +263,11 @@ fn framing_is_the_gateways_own() {
 #[test]
 fn the_host_is_the_tools_or_the_callers_and_configured_fields_win() {
     let id = CallId::parse(b"c1").unwrap();
+    let client = ClientName::new("billing");
     let mark = Mark {
         field: &X_CALL_ID,
         call_id: &id,
+        client: &client,
         source: IdSource::Client,
         attempt: 1,
         cause: None,
@@ -421,4 +427,33 @@ fn paths_are_mapped_byte_for_byte() {
             "{prefix:?} {base} {asked}"
         );
     }
+}
+
+#[test]
+fn a_tool_that_asks_for_it_is_told_who_calls_whatever_the_caller_wrote() {
+    let (id, client) = (CallId::parse(b"c").unwrap(), ClientName::new("billing"));
+    let mark = Mark {
+        field: &X_CALL_ID,
+        call_id: &id,
+        client: &client,
+        source: IdSource::Client,
+        attempt: 1,
+        cause: None,
+        key: None,
+        traceparent: None,
+    };
+    let told = |tool: &Tool| {
+        let mut headers = fields(&[("x-tenant", "shipping"), ("x-tenant", "root")]);
+        stamp(&mut headers, &mark, tool, &Method::POST, Length::Known(1));
+        let lines = headers.get_all("x-tenant").iter();
+        lines
+            .map(|line| line.to_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let tenants = |upstream: &mut Upstream| {
+        upstream.tenant_header = Some(HeaderName::from_static("x-tenant"));
+    };
+    assert_eq!(told(&tool(tenants)), ["billing"]);
+    // Any other tool gets what the caller sent.
+    assert_eq!(told(&tool(|_| ())), ["shipping", "root"]);
 }

@@ -221,13 +221,7 @@ fn keys_of_later_versions_are_refused_rather_than_believed() {
     for (keys, place) in table {
         check(&with_route(keys), place, "not in this version yet");
     }
-    check(
-        &with_top("clients:\n  - { name: a, key_file: b }"),
-        "1:1 clients",
-        "not in this version",
-    );
     // Unset they promise nothing.
-    assert!(read(&with_top("clients: []")).is_ok());
     assert!(read(&with_route("idempotency: { required: false }")).is_ok());
 }
 
