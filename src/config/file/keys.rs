@@ -375,7 +375,7 @@ keys! {
         late_max: Kind::Whole { min: 0, max: 10_000 };
         /// Addresses this tool had before.
         formerly: Kind::List { of: &Kind::Text("a URL this tool had before"), min: 0, max: 16 };
-        /// The field that tells the tool who calls; then every client has call ids of its own there.
+        /// The field that tells the tool who calls; then each client has call ids of its own there.
         tenant_header: HEADER;
     }
     POOL {

@@ -15,11 +15,6 @@ const CONTRADICTIONS: &[(&str, &str, &str)] = &[
         "longer than `total`",
     ),
     (
-        "timeouts: { connect: 9s }",
-        "4:26 routes[0].timeouts.connect",
-        "longer than `attempt`",
-    ),
-    (
         "idempotency: { window: 23h }",
         "4:28 routes[0].idempotency.window",
         "24h to 7d",
