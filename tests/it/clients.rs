@@ -101,7 +101,10 @@ fn a_receipt_is_its_clients_own() {
     let world = world(Script::new(), |config| config);
     assert_eq!(world.call(&by(BILLING, Call::with_id("mine"))).status, 201);
     for key in [BILLING, BILLING_NEXT] {
-        assert_eq!(receipt(&world, key, "mine").json()["state"], "SUCCESS");
+        world.gateway.wait_until("its success", || {
+            let state = &receipt(&world, key, "mine").json()["state"];
+            (state == "SUCCESS").then_some(())
+        });
     }
     let theirs = receipt(&world, SHIPPING, "mine").problem(404, "receipt-not-found");
     let unknown = receipt(&world, SHIPPING, "nobodys").problem(404, "receipt-not-found");
