@@ -19,7 +19,7 @@ use crate::call::tally::Tally;
 use crate::call::time::{Chance, Mono, Wall};
 use crate::ledger::{Claim, Reply};
 use crate::upstream::headers::{self, Length, Mark};
-use crate::upstream::{Answer, Outgoing, Payload};
+use crate::upstream::{Answer, Mode, Outgoing, Payload, Terms};
 
 /// A call that was claimed.
 #[derive(Debug)]
@@ -139,6 +139,15 @@ impl Decider {
         }
     }
 
+    /// Whether a send that begins now can still be answered in line.
+    #[must_use]
+    pub(super) fn has_room(&self, now: Mono) -> bool {
+        match self {
+            Self::Line(machine) => machine.has_room(now),
+            Self::Round(_) => true,
+        }
+    }
+
     /// When the caller has waited long enough; a round has no such bound.
     #[must_use]
     pub(super) const fn deadline(&self) -> Option<Mono> {
@@ -211,6 +220,21 @@ impl Call {
         record::credentials(self.route.tool.headers(), secret)
             .next()
             .is_some()
+    }
+
+    /// How its exchanges are run.
+    #[must_use]
+    pub(super) fn terms(&self) -> Terms {
+        let route = &self.route.conf;
+        Terms {
+            connect: route.policy.timeouts.connect,
+            idle: route.policy.timeouts.idle,
+            max_kept: route.body.max_kept_response,
+            mode: match self.place {
+                Place::Line => Mode::from(route.response),
+                Place::Round(_) | Place::Repeat(_) => Mode::Collect,
+            },
+        }
     }
 
     /// The request of attempt `n`.

@@ -22,7 +22,7 @@ use crate::call::time::{Mono, Wall};
 use crate::ledger::{Entry, Intention, Written};
 use crate::telemetry::labels::AttemptResult;
 use crate::telemetry::log::AttemptLine;
-use crate::upstream::{Answer, Core, Ended, Exchange, Mode, StreamAnswer, Terms};
+use crate::upstream::{Answer, Core, Ended, Exchange, StreamAnswer};
 
 /// A call under way.
 pub(super) struct Drive {
@@ -205,6 +205,14 @@ impl Drive {
         }
         self.waiters.sent(n);
         let began = self.now();
+        if !self.decider.has_room(began) {
+            let took = Duration::ZERO;
+            let attempt = Attempt { n, cause, took };
+            return self.unsent(
+                attempt,
+                "when it was recorded no time was left for an answer",
+            );
+        }
         let bound = self.decider.attempt_bound(began);
         let mut exchange = self.exchange(n, cause);
         let patience = self.core.wheel.sleep(bound);
@@ -245,24 +253,20 @@ impl Drive {
     }
 
     fn exchange(&self, n: u8, cause: Option<Cause>) -> Exchange {
-        let route = &self.call.route.conf;
-        let mode = match self.call.place {
-            Place::Line => Mode::from(route.response),
-            Place::Round(_) | Place::Repeat(_) => Mode::Collect,
-        };
-        let terms = Terms {
-            connect: route.policy.timeouts.connect,
-            idle: route.policy.timeouts.idle,
-            max_kept: route.body.max_kept_response,
-            mode,
-        };
         let outgoing = self.call.outgoing(n, cause);
-        Exchange::new(
-            &self.core,
-            self.call.route.tool.destination(),
-            outgoing,
-            terms,
-        )
+        let to = self.call.route.tool.destination();
+        Exchange::new(&self.core, to, outgoing, self.call.terms())
+    }
+
+    /// The end of an attempt of which no byte was written.
+    fn unsent(&mut self, attempt: Attempt, why: &str) -> Step {
+        let outcome = Outcome::NotSent(NotSent::Connect);
+        self.attempted(attempt, outcome, Some(Box::from(why)));
+        self.on(Event::Attempted {
+            outcome,
+            retry_after: None,
+            open: false,
+        })
     }
 
     async fn ended(&mut self, attempt: Attempt, ended: Ended, trouble: Option<Box<str>>) -> Step {
@@ -319,13 +323,7 @@ impl Drive {
 
     async fn timed_out(&mut self, attempt: Attempt, exchange: Exchange) -> Step {
         if exchange.is_unsent() {
-            let outcome = Outcome::NotSent(NotSent::Connect);
-            self.attempted(attempt, outcome, Some(Box::from("no connection in time")));
-            return self.on(Event::Attempted {
-                outcome,
-                retry_after: None,
-                open: false,
-            });
+            return self.unsent(attempt, "no connection in time");
         }
         let outcome = Outcome::Unclear(Unclear::Timeout);
         self.attempted(attempt, outcome, exchange.trouble());

@@ -103,7 +103,7 @@ pub(super) fn differs(call_id: &CallId, metrics: &RouteMetrics, written: FactWri
         FactWritten::Alone => {
             tracing::info!(
                 call_id = %call_id,
-                "a refusal came for an attempt after which the call was sent again; it settles nothing"
+                "a refusal came for an attempt that was followed by others; it settles nothing"
             );
         }
         FactWritten::Difference { kind, first } => {

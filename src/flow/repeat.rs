@@ -78,7 +78,11 @@ impl Flow {
         let (call, machine) = if queued {
             match self.leased(core, visit, route, call).await {
                 Some(leased) => leased,
-                None => return nothing,
+                // Most often a round was quicker: then its receipt is worth waiting for.
+                None => {
+                    self.round_ends(core, visit, call).await;
+                    return nothing;
+                }
             }
         } else {
             self.with_human(core, visit, route, call)

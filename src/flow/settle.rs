@@ -62,7 +62,7 @@ impl Drive {
                     error = %e,
                     "the end of the call was not recorded, so it is not told"
                 );
-                // A success stays true whatever is told now. A refusal does not once it is sent again.
+                // A success stays true whatever is told now; a refusal only until the next send.
                 if fact.news.verdict() == Verdict::Success {
                     self.flow.pursue(fact, &self.call);
                 }

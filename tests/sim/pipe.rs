@@ -1,5 +1,5 @@
-//! The gateway's end of a connection: a stand-in for a socket, so that the gateway's own HTTP client
-//! runs over the network of `net`.
+//! The gateway's end of a connection: a stand-in for a socket, so that the gateway's own HTTP
+//! client runs over the network of `net`.
 
 use std::io;
 use std::pin::Pin;
