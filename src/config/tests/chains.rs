@@ -4,7 +4,8 @@ use super::*;
 
 fn chained(keys: &str) -> Result<Config, Report> {
     read(&format!(
-        "routes:\n  - name: r\n    upstream: {{ url: \"http://inner\", kind: callgate }}\n    {keys}\n"
+        "routes:\n  - name: r\n    upstream: {{ url: \"http://inner\", kind: callgate }}\n    \
+         {keys}\n"
     ))
 }
 
