@@ -146,24 +146,6 @@ impl<R, B> Request<R, B> {
     pub fn host(&self) -> Option<&str> {
         identify::host(&self.uri, &self.headers)
     }
-
-    fn map<C>(self, change: impl FnOnce(B) -> C) -> Request<R, C> {
-        Request {
-            route: self.route,
-            client: self.client,
-            call_id: self.call_id,
-            source: self.source,
-            method: self.method,
-            uri: self.uri,
-            headers: self.headers,
-            body: change(self.body),
-            peer: self.peer,
-            version: self.version,
-            gone: self.gone,
-            line: self.line,
-            received: self.received,
-        }
-    }
 }
 
 /// The answer to "what became of this call?".

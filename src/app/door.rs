@@ -125,7 +125,7 @@ fn asked<B, C>(
     request: Request<Route, B>,
     body: impl FnOnce(B) -> C,
 ) -> (flow::Request<C>, Option<Leaving>) {
-    let host = request.host().map(Arc::from);
+    let authority = request.uri.authority().map(|host| Arc::from(host.as_str()));
     let (gone, leaving) = match request.route.conf.policy.on_client_gone {
         OnClientGone::Finish => (request.gone, None),
         OnClientGone::Cancel => {
@@ -147,7 +147,7 @@ fn asked<B, C>(
         source: request.source,
         method: request.method,
         target: target.unwrap_or_else(|| PathAndQuery::from_static("/")),
-        host,
+        authority,
         headers: request.headers,
         body: body(request.body),
         peer: request.peer,

@@ -174,14 +174,11 @@ impl Flow {
     /// traces are there.
     pub(super) fn prepared<B>(&self, request: &mut Request<B>) -> HeaderMap {
         let mut fields = std::mem::take(&mut request.headers);
-        let host = request
-            .host
-            .as_deref()
-            .and_then(|host| HeaderValue::from_str(host).ok());
-        let forwarded = headers::forwarded(request.peer.ip(), host.as_ref(), "http");
-        if let Some(host) = host {
+        let host = request.authority.as_deref();
+        if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
             fields.insert(HOST, host);
         }
+        let forwarded = headers::forwarded(request.peer.ip(), fields.get(HOST), "http");
         let hop = Hop {
             node: &self.node,
             version: request.version,

@@ -239,8 +239,10 @@ impl Call {
 
     /// The request of attempt `n`.
     #[must_use]
-    pub(super) fn outgoing(&self, n: u8, cause: Option<Cause>) -> Outgoing {
-        let mut fields = self.request.headers.clone();
+    pub(super) fn outgoing(&mut self, n: u8, cause: Option<Cause>) -> Outgoing {
+        // The copy stays behind for a resend: what is sent has room for what is stamped on it.
+        let copy = self.request.headers.clone();
+        let mut fields = std::mem::replace(&mut self.request.headers, copy);
         let conf = &self.route.conf;
         let mark = Mark {
             field: &conf.call_id.header,

@@ -75,8 +75,8 @@ impl Drive {
         call: Call,
         decider: Decider,
         waiters: Attendance,
-    ) -> Self {
-        Self {
+    ) -> Box<Self> {
+        Box::new(Self {
             late: LateSet::new(&flow.late, call.claim.row),
             flow: Arc::clone(flow),
             core: core.clone(),
@@ -91,7 +91,7 @@ impl Drive {
             times: None,
             waited: Duration::ZERO,
             draining_told: false,
-        }
+        })
     }
 
     /// Notes when the caller's request came and when its record was durable, for the log.
@@ -100,13 +100,13 @@ impl Drive {
     }
 
     /// Drives the call from its record to its end, or to the head of a streamed answer.
-    pub(super) async fn run(mut self) -> Told {
+    pub(super) async fn run(mut self: Box<Self>) -> Told {
         let first = self.on(Event::Begun);
         self.run_from(first).await
     }
 
     /// Goes on from `step` until the caller can be told something.
-    pub(super) async fn run_from(mut self, mut step: Step) -> Told {
+    pub(super) async fn run_from(mut self: Box<Self>, mut step: Step) -> Told {
         loop {
             step = match step {
                 Step::PassHead(n) => return self.pass_head(n),
@@ -115,7 +115,7 @@ impl Drive {
                     Err(step) => step,
                 },
                 Step::Park(parking) => {
-                    let told = self.park(parking).await;
+                    let told = Box::pin(self.park(parking)).await;
                     return self.leave(told);
                 }
                 Step::Send { .. } | Step::Ask | Step::Wait(_) | Step::CloseEarlier | Step::Keep => {
@@ -129,9 +129,10 @@ impl Drive {
     pub(super) async fn perform(&mut self, step: Step) -> Step {
         match step {
             Step::Send { n, cause } => self.send(n, cause).await,
-            Step::Ask => self.ask().await,
-            Step::Wait(d) => self.wait(d).await,
-            Step::CloseEarlier => self.close().await,
+            // Rare beside a send, and larger: they take room only when they happen.
+            Step::Ask => Box::pin(self.ask()).await,
+            Step::Wait(d) => Box::pin(self.wait(d)).await,
+            Step::CloseEarlier => Box::pin(self.close()).await,
             // Nothing runs here that could be kept running, and what ends a call ends elsewhere:
             // to the machine this is an event that cannot happen.
             Step::Keep | Step::PassHead(_) | Step::Answer(_) | Step::Park(_) => {
@@ -242,7 +243,7 @@ impl Drive {
                 drop(exchange);
                 self.ended(attempt, ended, trouble).await
             }
-            Ok(None) => self.timed_out(attempt, exchange).await,
+            Ok(None) => Box::pin(self.timed_out(attempt, exchange)).await,
             // A late success settled the call; this exchange may still speak.
             Err(step) => {
                 self.attempted(attempt, Outcome::Unclear(Unclear::Timeout), None);
@@ -252,7 +253,7 @@ impl Drive {
         }
     }
 
-    fn exchange(&self, n: u8, cause: Option<Cause>) -> Exchange {
+    fn exchange(&mut self, n: u8, cause: Option<Cause>) -> Exchange {
         let outgoing = self.call.outgoing(n, cause);
         let to = self.call.route.tool.destination();
         Exchange::new(&self.core, to, outgoing, self.call.terms())
@@ -278,7 +279,7 @@ impl Drive {
                 said
             }
             Ended::Streaming(stream) => {
-                return self.streaming(attempt, stream).await;
+                return Box::pin(self.streaming(attempt, stream)).await;
             }
             Ended::NotSent(why) => (Outcome::NotSent(why), None),
             Ended::Unclear(why) => (Outcome::Unclear(why), None),
@@ -420,7 +421,9 @@ impl Drive {
         loop {
             let event = tokio::select! {
                 biased;
-                end = self.late.next(), if !self.late.is_empty() => self.spoke(end).await,
+                end = self.late.next(), if !self.late.is_empty() => {
+                    Box::pin(self.spoke(end)).await
+                }
                 done = &mut operation => return Ok(done),
                 () = &mut deadline, if !passed => {
                     passed = true;
@@ -458,14 +461,14 @@ impl Drive {
     }
 
     /// The caller can be told; what may still speak is heard in the background.
-    pub(super) fn leave(self, told: Told) -> Told {
+    pub(super) fn leave(self: Box<Self>, told: Told) -> Told {
         self.line(&told);
         self.part();
         told
     }
 
     /// Nothing more is done here; what may still speak is heard in the background.
-    fn part(mut self) {
+    fn part(mut self: Box<Self>) {
         self.note();
         if !self.late.is_empty() {
             let core = self.core.clone();
@@ -476,7 +479,7 @@ impl Drive {
 
     /// Drives a pass on behalf of a repeat: what its caller is told, if anything ended the call,
     /// and the sends.
-    pub(super) async fn repeat(mut self) -> (Option<Told>, Vec<AttemptLine>) {
+    pub(super) async fn repeat(mut self: Box<Self>) -> (Option<Told>, Vec<AttemptLine>) {
         let mut step = self.on(Event::Begun);
         let told = loop {
             step = match step {

@@ -59,7 +59,7 @@ impl Drive {
     }
 
     /// Hears late exchanges after the call was told or parked: their answers are still facts.
-    pub(super) async fn listen(mut self) {
+    pub(super) async fn listen(mut self: Box<Self>) {
         while !self.late.is_empty() {
             let end = self.late.next().await;
             let event = self.spoke(end).await;

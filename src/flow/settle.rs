@@ -274,7 +274,7 @@ impl Drive {
     }
 
     /// Drives a round to its end and says what it brought.
-    pub(super) async fn round(mut self) -> Round {
+    pub(super) async fn round(mut self: Box<Self>) -> Round {
         let mut step = self.on(Event::Begun);
         loop {
             step = match step {
@@ -309,7 +309,7 @@ impl Drive {
     }
 
     /// A streamed answer's head goes to the caller now; its end is recorded in the background.
-    pub(super) fn pass_head(mut self, n: u8) -> Told {
+    pub(super) fn pass_head(mut self: Box<Self>, n: u8) -> Told {
         let sends = self.decider.tally().sends();
         let Some(stream) = self.stream.take() else {
             return self.call.problem(Word::Refused, sends, parting::internal());

@@ -175,6 +175,11 @@ fn remove_inner(headers: &mut HeaderMap) {
 /// Adds the call id and the address of its receipt, out of one allocation when the id needs no
 /// encoding, as nearly none does.
 fn name_call(headers: &mut HeaderMap, id: &CallId, field: &HeaderName, recorded: bool) {
+    let value = |bytes| HeaderValue::from_maybe_shared(bytes).expect("a call id is visible ASCII");
+    if !recorded {
+        headers.insert(field, value(Bytes::copy_from_slice(id.as_str().as_bytes())));
+        return;
+    }
     let link = Bytes::from(receipt_link(id));
     let tail = link.slice(RECEIPTS.len()..);
     let tail = if tail == id.as_str() {
@@ -182,11 +187,8 @@ fn name_call(headers: &mut HeaderMap, id: &CallId, field: &HeaderName, recorded:
     } else {
         Bytes::copy_from_slice(id.as_str().as_bytes())
     };
-    let value = |bytes| HeaderValue::from_maybe_shared(bytes).expect("a call id is visible ASCII");
     headers.insert(field, value(tail));
-    if recorded {
-        headers.insert(RECEIPT, value(link));
-    }
+    headers.insert(RECEIPT, value(link));
 }
 
 /// Where the receipt of a call is answered.

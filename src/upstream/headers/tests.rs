@@ -129,7 +129,7 @@ fn traces_of_earlier_hops_stay_in_front_of_ours() {
 #[test]
 fn a_send_is_named_exactly_once_whatever_the_caller_wrote() {
     let id = CallId::parse(b"c%1\"$x").unwrap();
-    let mut headers = fields(&[
+    let sent = fields(&[
         ("x-call-id", "c%1\"$x"),
         ("x-call-id", "second"),
         ("x-call-attempt", "77"),
@@ -139,6 +139,7 @@ fn a_send_is_named_exactly_once_whatever_the_caller_wrote() {
         ("content-length", "999"),
         ("host", "caller.example"),
     ]);
+    let mut headers = prepared(sent, &X_CALL_ID);
     let key = HeaderValue::from_static("k");
     let client = ClientName::new("billing");
     let mut mark = Mark {
@@ -155,8 +156,10 @@ fn a_send_is_named_exactly_once_whatever_the_caller_wrote() {
     stamp(&mut headers, &mark, &tool, &Method::POST, Length::Known(19));
     let first = [
         "content-length: 19",
+        "forwarded: for=192.0.2.9;host=h;proto=http",
         "host: 127.0.0.1:9000",
         "idempotency-key: k",
+        "via: 1.1 callgate-n1",
         "x-call-attempt: 1",
         "x-call-id: c%1\"$x",
     ];
@@ -170,15 +173,38 @@ fn a_send_is_named_exactly_once_whatever_the_caller_wrote() {
     stamp(&mut headers, &mark, &tool, &Method::POST, Length::Known(0));
     let fourth = [
         "content-length: 0",
+        "forwarded: for=192.0.2.9;host=h;proto=http",
         "host: 127.0.0.1:9000",
         "idempotency-key: k",
         "traceparent: 00-a-b-01",
+        "via: 1.1 callgate-n1",
         "x-call-attempt: 4",
         "x-call-id-source: gateway",
         "x-call-id: c%1\"$x",
         "x-call-retry-cause: disconnect",
     ];
     assert_eq!(lines(&headers), fourth);
+}
+
+#[test]
+fn a_length_is_believed_only_when_it_is_written_as_it_would_be() {
+    let table = [
+        ("0", 0, true),
+        ("19", 19, true),
+        ("19", 190, false),
+        ("190", 19, false),
+        ("019", 19, false),
+        ("00", 0, false),
+        ("", 0, false),
+        ("1x", 19, false),
+        ("18446744073709551615", u64::MAX, true),
+    ];
+    for (written, length, expected) in table {
+        let headers = HeaderMap::from_iter([(CONTENT_LENGTH, written.parse().unwrap())]);
+        assert_eq!(announces_exactly(&headers, length), expected, "{written}");
+    }
+    let twice = fields(&[("content-length", "5"), ("content-length", "5")]);
+    assert!(!announces_exactly(&twice, 5));
 }
 
 #[test]
