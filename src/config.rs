@@ -1,7 +1,7 @@
 //! Configuration: YAML as an operator writes it, and the proven values the rest of the house uses.
 //!
-//! Two stages: [`file`] reads strictly and knows positions, [`resolved`] holds values that need no
-//! second look. Past this module no raw string names a thing. Reading a text needs no
+//! Two stages: [`mod@file`] reads strictly and knows positions, [`resolved`] holds values that need
+//! no second look. Past this module no raw string names a thing. Reading a text needs no
 //! environment: a look-up function is passed in, so that tests and the demo bring their own; only
 //! [`load()`] asks the real one. Deliberately absent: reload, which comes with its own issue.
 

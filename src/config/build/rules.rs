@@ -12,7 +12,7 @@ use super::scope::Scope;
 use crate::call::policy::{Policy, Records, ResendOn, Timeouts};
 use crate::config::file::read::Value;
 use crate::config::file::units::show_duration;
-use crate::config::route::{Accepted, Effects, Route};
+use crate::config::route::{Accepted, Effects, Route, UpstreamKind};
 
 const WINDOW_MIN: Duration = Duration::from_secs(24 * 3_600);
 const WINDOW_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
@@ -29,6 +29,7 @@ impl Builder<'_> {
         self.judge_window(scope, route);
         self.judge_names(scope, route);
         if may_act(route) {
+            self.judge_chain(scope, route);
             self.judge_receipt(scope, route);
             self.advise(scope, route);
         }
@@ -122,6 +123,18 @@ impl Builder<'_> {
         }
     }
 
+    /// Only the hop next to the tool resends what nobody knows.
+    fn judge_chain(&mut self, scope: &Scope<'_>, route: &Route) {
+        let chained = route.upstream.kind == UpstreamKind::Callgate;
+        let retry = scope.section("retry");
+        let resends = route.policy.retry.resend_on() == ResendOn::NotFoundOrUnknown;
+        if chained && resends && !retry.any_bad(&["resend_on"]) {
+            let message = "what another gateway does not know is waited for, since only the one \
+                           next to the tool resends; write [NOT_FOUND] here, and UNKNOWN there";
+            self.refuse(&retry.blame(&["resend_on"]), message);
+        }
+    }
+
     fn judge_receipt(&mut self, scope: &Scope<'_>, route: &Route) {
         let own = scope.section("receipt");
         let late = route.policy.timeouts.late;
@@ -169,7 +182,17 @@ impl Builder<'_> {
         }
         self.advise_on_resends(scope, policy);
         let dedupes = policy.retry.resend_on() == ResendOn::NotFoundOrUnknown;
-        if policy.receipt.is_none() && !dedupes && !scope.any_bad(&["receipt"]) {
+        let mute = policy.receipt.is_none() && !dedupes && !scope.any_bad(&["receipt"]);
+        if mute && route.upstream.kind == UpstreamKind::Callgate {
+            self.warn(
+                &scope.blame(&["name"]),
+                format!(
+                    "the route {:?} has no `receipt`, so every unclear call goes to a human; \
+                     write `receipt: {{}}`, which the other gateway answers",
+                    route.name
+                ),
+            );
+        } else if mute {
             self.warn(
                 &scope.blame(&["name"]),
                 format!(
