@@ -220,6 +220,7 @@ impl Drive {
         let ended = {
             let first = async {
                 tokio::select! {
+                    biased;
                     ended = &mut exchange => Some(ended),
                     () = patience => None,
                 }
@@ -412,7 +413,10 @@ impl Drive {
         operation: impl Future<Output = T>,
         until_deadline: bool,
     ) -> Result<T, Step> {
-        self.note_if_waiting(until_deadline);
+        if until_deadline {
+            // The history of an attempt that settled nothing is worth reading while the call waits.
+            self.note();
+        }
         let mut operation = pin!(operation);
         let deadline = self.decider.deadline().filter(|_| until_deadline);
         let mut deadline = pin!(self.until(deadline));
@@ -439,13 +443,6 @@ impl Drive {
             if step != Step::Keep {
                 return Err(step);
             }
-        }
-    }
-
-    /// The history of an attempt that settled nothing is worth reading while the call waits.
-    fn note_if_waiting(&mut self, waiting: bool) {
-        if waiting {
-            self.note();
         }
     }
 
