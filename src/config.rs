@@ -8,6 +8,7 @@
 mod build;
 mod defaults;
 pub mod file;
+pub mod key_template;
 mod load;
 pub mod matcher;
 mod print;

@@ -170,6 +170,7 @@ impl Call {
             attempts: u32::from(attempts),
             shown,
             same_id_only: false,
+            original: None,
             recorded: true,
         }
     }
@@ -226,7 +227,7 @@ impl Call {
                 .request
                 .idempotency_key
                 .as_ref()
-                .map(|key| (&conf.idempotency.header, key)),
+                .map(|key| (conf.idempotency.sent_in(), key)),
             traceparent: None,
         };
         let method = self.request.method.clone();

@@ -27,6 +27,7 @@ pub(super) use problem::SLOW_HEAD;
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-call-attempts");
 const OUTCOME: HeaderName = HeaderName::from_static("x-call-outcome");
 const RECEIPT: HeaderName = HeaderName::from_static("x-call-receipt");
+const ORIGINAL: HeaderName = HeaderName::from_static("x-original-call-id");
 const REPEAT: HeaderName = HeaderName::from_static("x-call-repeat");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
@@ -78,6 +79,7 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
         word,
         attempts,
         shown,
+        original,
         same_id_only,
         recorded,
     } = told;
@@ -114,6 +116,9 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
     headers.insert(OUTCOME, HeaderValue::from_static(word.as_str()));
     if word == Word::Replayed {
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    if let Some(first) = &original {
+        headers.insert(ORIGINAL, id_value(first));
     }
     if same_id_only {
         headers.insert(REPEAT, HeaderValue::from_static("same-call-id-only"));
@@ -191,6 +196,10 @@ fn name_call(headers: &mut HeaderMap, id: &CallId, field: &HeaderName, recorded:
     if recorded {
         headers.insert(RECEIPT, value(link));
     }
+}
+
+fn id_value(id: &CallId) -> HeaderValue {
+    HeaderValue::from_str(id.as_str()).expect("a call id is visible ASCII")
 }
 
 /// Where the receipt of a call is answered.
