@@ -6,6 +6,7 @@
 //! [`load()`] asks the real one. Deliberately absent: reload, which comes with its own issue.
 
 mod build;
+pub mod clients;
 mod defaults;
 pub mod file;
 pub mod key_template;

@@ -98,8 +98,8 @@ pub struct Request<B = Bytes> {
     pub method: Method,
     /// Path and query as they arrived.
     pub target: PathAndQuery,
-    /// The host the caller asked for.
-    pub host: Option<Arc<str>>,
+    /// The host in the target, when it names one; then the `Host` field does not count.
+    pub authority: Option<Arc<str>>,
     /// Its header fields as they arrived.
     pub headers: HeaderMap,
     /// Its body.

@@ -366,8 +366,14 @@ impl Machine {
         if self.tally.sends() > self.policy.retry.max_retries() {
             return Some(Reason::RetriesExhausted);
         }
-        let too_late = now.after(wait).after(self.useful()) > self.deadline;
-        too_late.then_some(Reason::Deadline)
+        (!self.has_room(now.after(wait))).then_some(Reason::Deadline)
+    }
+
+    /// Whether enough of `timeouts.total` is left at `then` for a send to be answered. The record
+    /// of a send takes its time, so this is asked once more when it is durable.
+    #[must_use]
+    pub fn has_room(&self, then: Mono) -> bool {
+        then.after(self.useful()) <= self.deadline
     }
 
     fn useful(&self) -> Duration {

@@ -28,6 +28,8 @@ pub struct Recovery {
     errand: Errand,
     sending: Sending,
     phase: Phase,
+    /// The last receipt says that a gateway further in still works on the call.
+    worked_on: bool,
 }
 
 /// On whose behalf the dead letter is taken up.
@@ -103,7 +105,15 @@ impl Recovery {
             policy,
             sending,
             phase: Phase::New,
+            worked_on: false,
         }
+    }
+
+    /// Notes what the answer to the question under way says besides its state: whether a gateway
+    /// further in still works on the call. While it does, a human here could only wait as well, so
+    /// the queue goes on asking after the last round.
+    pub const fn worked_on(&mut self, worked_on: bool) {
+        self.worked_on = worked_on;
     }
 
     /// A pass on behalf of a caller who repeats the call, over a call as in [`new`](Self::new).
@@ -405,7 +415,9 @@ impl Recovery {
         let Errand::Round(round) = self.errand else {
             return self.as_before(reason);
         };
-        let Some(gap) = self.policy.compensation.rounds.get(round).copied() else {
+        let rounds = &self.policy.compensation.rounds;
+        let beyond = rounds.last().filter(|_| self.worked_on);
+        let Some(gap) = rounds.get(round).or(beyond).copied() else {
             return self.manual(reason);
         };
         self.phase = Phase::Ended;

@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::clients::Client;
 use super::file::fill::escape;
 use super::file::to_yaml;
 use super::file::units::{show_duration, show_size};
@@ -61,9 +62,15 @@ impl Config {
                 "delay": show_duration(self.drain.delay),
                 "grace": show_duration(self.drain.grace),
             },
+            "clients": self.clients.iter().map(show_client).collect::<Vec<_>>(),
             "routes": self.routes.iter().map(|route| show_route(route)).collect::<Vec<_>>(),
         })
     }
+}
+
+fn show_client(client: &Client) -> Value {
+    let path = client.key_file.display().to_string();
+    json!({ "name": &*client.name, "key_file": escape(&path) })
 }
 
 fn show_route(route: &Route) -> Value {
@@ -153,6 +160,9 @@ fn show_upstream(upstream: &Upstream) -> Value {
         "max_idle": upstream.pool.max_idle,
     });
     shown["late_max"] = upstream.late_max.into();
+    if let Some(field) = &upstream.tenant_header {
+        shown["tenant_header"] = field.as_str().into();
+    }
     shown["formerly"] = upstream.formerly.iter().map(|url| escape(url)).collect();
     shown
 }

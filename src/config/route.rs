@@ -71,6 +71,8 @@ pub struct Upstream {
     pub pool: PoolConfig,
     /// Exchanges kept open past their attempt timeout.
     pub late_max: usize,
+    /// The field that tells the tool who calls. `None`: the tool sees one name space of call ids.
+    pub tenant_header: Option<HeaderName>,
     /// Addresses this tool had before, normalised.
     pub formerly: Vec<Arc<str>>,
 }

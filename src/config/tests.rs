@@ -4,6 +4,7 @@
 use super::*;
 
 mod accepted;
+mod clients;
 mod refused;
 
 /// The environment of these tests.

@@ -111,9 +111,8 @@ impl Flow {
                 Ok(Begun::Known(known)) if known.same_request => known,
                 Ok(Begun::KeyTaken(known)) if known.same_request => known,
                 Ok(Begun::KeyTaken(_)) => return visit.refused(dedup::key_reused_problem(), core),
-                Ok(Begun::Known(_) | Begun::Foreign) => {
-                    return visit.refused(dedup::reused_problem(), core);
-                }
+                Ok(Begun::Known(_)) => return visit.refused(dedup::reused_problem(), core),
+                Ok(Begun::Foreign) => return visit.refused(dedup::foreign_problem(), core),
                 Err(e) => return visit.refused(self.unrecorded(&visit.request, &e), core),
             };
             let call = &known.call;
@@ -181,7 +180,8 @@ impl Flow {
             window: route.conf.idempotency.window,
             first_send: true,
             promised: false,
-            exclusive_id: true,
+            // A tool that is not told who calls sees one name space of call ids.
+            exclusive_id: route.tool.tenant_header().is_none(),
         }
     }
 
@@ -189,14 +189,11 @@ impl Flow {
     /// traces are there.
     pub(super) fn prepared<B>(&self, request: &mut Request<B>) -> HeaderMap {
         let mut fields = std::mem::take(&mut request.headers);
-        let host = request
-            .host
-            .as_deref()
-            .and_then(|host| HeaderValue::from_str(host).ok());
-        let forwarded = headers::forwarded(request.peer.ip(), host.as_ref(), "http");
-        if let Some(host) = host {
+        let host = request.authority.as_deref();
+        if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
             fields.insert(HOST, host);
         }
+        let forwarded = headers::forwarded(request.peer.ip(), fields.get(HOST), "http");
         let hop = Hop {
             node: &self.node,
             version: request.version,

@@ -17,10 +17,9 @@ use crate::call::recovery::Recovery;
 use crate::call::step::{Event, Step};
 use crate::call::tally::Tally;
 use crate::call::time::{Chance, Mono, Wall};
-use crate::config::route::Accepted;
 use crate::ledger::{Claim, Reply};
 use crate::upstream::headers::{self, Length, Mark};
-use crate::upstream::{Answer, Outgoing, Payload};
+use crate::upstream::{Answer, Mode, Outgoing, Payload, Terms};
 
 /// A call that was claimed.
 #[derive(Debug)]
@@ -113,6 +112,15 @@ impl Decider {
         }
     }
 
+    /// Notes whether a gateway further in still works on the call.
+    pub(super) const fn worked_on(&mut self, worked_on: bool) {
+        match self {
+            // In line a caller waits, and `timeouts.total` ends that in any case.
+            Self::Line(_) => {}
+            Self::Round(recovery) => recovery.worked_on(worked_on),
+        }
+    }
+
     /// What is known about the attempts.
     #[must_use]
     pub(super) const fn tally(&self) -> &Tally {
@@ -128,6 +136,15 @@ impl Decider {
         match self {
             Self::Line(machine) => machine.attempt_bound(now),
             Self::Round(recovery) => recovery.attempt_bound(now),
+        }
+    }
+
+    /// Whether a send that begins now can still be answered in line.
+    #[must_use]
+    pub(super) fn has_room(&self, now: Mono) -> bool {
+        match self {
+            Self::Line(machine) => machine.has_room(now),
+            Self::Round(_) => true,
         }
     }
 
@@ -181,12 +198,6 @@ impl Call {
         self.told(word, attempts, Shown::Problem(problem))
     }
 
-    /// Whether an answer with this status only promises the work (`accepted: pending`).
-    #[must_use]
-    pub(super) fn is_promise(&self, status: http::StatusCode) -> bool {
-        status == http::StatusCode::ACCEPTED && self.route.conf.accepted == Accepted::Pending
-    }
-
     /// An answer as the ledger keeps it.
     #[must_use]
     pub(super) fn reply(&self, said: &Said) -> Reply {
@@ -212,14 +223,32 @@ impl Call {
             .is_some()
     }
 
+    /// How its exchanges are run.
+    #[must_use]
+    pub(super) fn terms(&self) -> Terms {
+        let route = &self.route.conf;
+        Terms {
+            connect: route.policy.timeouts.connect,
+            idle: route.policy.timeouts.idle,
+            max_kept: route.body.max_kept_response,
+            mode: match self.place {
+                Place::Line => Mode::from(route.response),
+                Place::Round(_) | Place::Repeat(_) => Mode::Collect,
+            },
+        }
+    }
+
     /// The request of attempt `n`.
     #[must_use]
-    pub(super) fn outgoing(&self, n: u8, cause: Option<Cause>) -> Outgoing {
-        let mut fields = self.request.headers.clone();
+    pub(super) fn outgoing(&mut self, n: u8, cause: Option<Cause>) -> Outgoing {
+        // The copy stays behind for a resend: what is sent has room for what is stamped on it.
+        let copy = self.request.headers.clone();
+        let mut fields = std::mem::replace(&mut self.request.headers, copy);
         let conf = &self.route.conf;
         let mark = Mark {
             field: &conf.call_id.header,
             call_id: &self.call_id,
+            client: &self.client,
             source: self.source,
             attempt: u32::from(n),
             cause,

@@ -40,7 +40,19 @@ pub fn told(known: &Known) -> Told {
     }
 }
 
-/// What a request under somebody else's id is told.
+/// What a request under another client's id is told: nothing about that call, not even whether it
+/// is the same request.
+#[must_use]
+pub fn foreign_problem() -> Problem {
+    Problem::new(
+        Code::CallIdReused,
+        "This call id cannot be used. Send this request under another id.",
+        Sent::No,
+        Repeat::Never,
+    )
+}
+
+/// What another request under a used id is told.
 #[must_use]
 pub fn reused_problem() -> Problem {
     Problem::new(

@@ -86,7 +86,11 @@ impl Flow {
         let (call, machine) = if queued {
             match self.leased(core, visit, route, call).await {
                 Some(leased) => leased,
-                None => return nothing,
+                // Most often a round was quicker: then its receipt is worth waiting for.
+                None => {
+                    self.round_ends(core, visit, call).await;
+                    return nothing;
+                }
             }
         } else {
             self.with_human(core, visit, route, call)
@@ -209,7 +213,7 @@ impl Flow {
 impl Drive {
     /// Drives a pass on behalf of a repeat: what its caller is told, if anything ended the call,
     /// and the sends.
-    async fn repeat(mut self) -> (Option<Told>, Vec<AttemptLine>) {
+    async fn repeat(mut self: Box<Self>) -> (Option<Told>, Vec<AttemptLine>) {
         let mut step = self.on(Event::Begun);
         let told = loop {
             step = match step {

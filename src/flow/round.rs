@@ -73,12 +73,10 @@ impl Flow {
             return Err(Box::new(due));
         };
         let policy = self.policy_of(&route, &due);
-        let round = due
-            .call
-            .dead_letter
-            .as_ref()
-            .map_or(0, |letter| letter.round)
-            + 1;
+        let done = due.call.dead_letter.as_ref().map_or(0, |l| l.round);
+        // Rounds past the last go on asking what a gateway further in knows; they are the last.
+        let last = u32::try_from(policy.compensation.rounds.len()).unwrap_or(u32::MAX);
+        let round = (done + 1).min(last);
         let known = known(&due.call);
         let lease = policy.compensation.lease;
         let letter = due.call.dead_letter.as_ref();

@@ -15,6 +15,7 @@ use crate::call::id::{CallId, CallIdError};
 use crate::call::time::Wall;
 use crate::ledger::record::{Kept, Reply};
 use crate::ledger::view::{CallView, DeadLetter, SettledBy};
+use crate::upstream::headers::is_call_field;
 
 /// Everything the gateway answers itself on the callers' listener.
 pub(super) const OWN: &str = "/_callgate/";
@@ -86,7 +87,8 @@ fn result(reply: &Reply) -> Value {
 /// A field with several lines is a list, so that a replay keeps them apart.
 fn headers(headers: &HeaderMap) -> Value {
     let mut members = Map::new();
-    for name in headers.keys() {
+    // What a gateway further in says of the call is not the tool's answer.
+    for name in headers.keys().filter(|name| !is_call_field(name)) {
         let text = |value: &http::HeaderValue| {
             Value::String(String::from_utf8_lossy(value.as_bytes()).into_owned())
         };

@@ -83,6 +83,7 @@ macro_rules! suite {
                 a_fact_needs_no_claim,
                 a_fact_ends_a_dead_letter,
                 a_fact_about_an_earlier_life_changes_nothing,
+                a_refusal_of_an_attempt_sent_again_settles_nothing,
                 a_body_too_large_to_keep_leaves_its_digest,
                 headers_come_back_byte_for_byte,
             }

@@ -192,6 +192,7 @@ impl Books {
         match weight {
             Weight::Gone => FactWritten::Gone,
             Weight::Repeats => FactWritten::Repeated,
+            Weight::Alone => FactWritten::Alone,
             Weight::Contradicts(kind) => {
                 let first = row.differ(fact.now, kind, &fact.news.told());
                 FactWritten::Difference { kind, first }

@@ -28,6 +28,9 @@ pub(super) enum Weight {
     Applies,
     Repeats,
     Contradicts(Contradiction),
+    /// A refusal of one attempt of a parked call, after which others were sent: whoever heard it
+    /// cannot know of them.
+    Alone,
     Gone,
 }
 
@@ -73,7 +76,13 @@ impl Held {
             return Weight::Contradicts(Contradiction::Reversal);
         }
         if !self.is_settled() {
-            return Weight::Applies;
+            let speaks_for = news.refused_attempt().filter(|_| self.dead.is_some());
+            let alone = speaks_for.is_some_and(|n| n < self.sends);
+            return if alone {
+                Weight::Alone
+            } else {
+                Weight::Applies
+            };
         }
         if self.state == news.verdict().state() {
             return Weight::Repeats;
@@ -105,6 +114,16 @@ impl News {
             Self::Unbinding { reply, .. } if reply.status.as_u16() < 400 => Verdict::Success,
             Self::Unbinding { .. } => Verdict::Failed,
             Self::Receipt { verdict, .. } => *verdict,
+        }
+    }
+
+    /// The attempt this refuses, when it is an answer and no success.
+    fn refused_attempt(&self) -> Option<u32> {
+        match self {
+            Self::Answer { n, .. } | Self::Unbinding { n, .. } => {
+                (self.verdict() == Verdict::Failed).then_some(*n)
+            }
+            Self::Receipt { .. } => None,
         }
     }
 

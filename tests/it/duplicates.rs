@@ -223,7 +223,8 @@ fn patient(script: Script) -> World {
             .set("defaults/retry/max_retries", 0)
             .set("defaults/timeouts/total", "400ms")
             .set("defaults/timeouts/attempt", "200ms")
-            .set("defaults/retry/base", "300ms")
+            .set("defaults/retry/base", "1s")
+            .set("defaults/retry/cap", "1s")
             .set("defaults/compensation/rounds", json!(["1h"]))
     })
 }
@@ -251,7 +252,7 @@ fn a_repeat_of_an_unresolved_call_is_one_shared_question_and_no_send() {
         asked,
         "it was asked a moment ago"
     );
-    thread::sleep(ms(320));
+    thread::sleep(ms(1020));
     let answers = thread::scope(|scope| {
         let racing = scope.spawn(|| race(&world, vec![Call::with_id("asked"); 16]));
         wait_in_flight(&world, 16.0);
@@ -279,7 +280,7 @@ fn a_repeat_that_learns_nothing_moves_no_round() {
         .problem(504, "unresolved");
     let before = world.gateway.wait_dead_letter("still", "QUEUED");
     let asked = world.tool.queries("still").len();
-    thread::sleep(ms(320));
+    thread::sleep(ms(1020));
     world
         .call(&Call::with_id("still"))
         .problem(504, "unresolved");
@@ -391,8 +392,14 @@ fn a_repeat_during_a_round_waits_for_its_receipt() {
     world
         .call(&Call::with_id("round").field("Prefer", "wait=1"))
         .problem(504, "unresolved");
+    let asked = world.tool.queries("round").len() + 1;
     world.gateway.wait_dead_letter("round", "RUNNING");
-    let asked = world.tool.queries("round").len();
+    world
+        .tool
+        .book()
+        .wait("the question of the round", |pages| {
+            (pages.asked_of("round") >= asked).then_some(())
+        });
     let mut second = world.gateway.client();
     second.send(&Call::with_id("round"));
     wait_in_flight(&world, 1.0);

@@ -13,7 +13,9 @@
 
 mod answers;
 mod bodies;
+mod chains;
 mod check_command;
+mod clients;
 mod connections;
 mod duplicates;
 mod fixture;

@@ -26,14 +26,19 @@ type Verb = Box<dyn FnOnce(&MemoryLedger, Fate) + Send>;
 pub(crate) struct Disk {
     waiting: VecDeque<(u64, Fate, Verb)>,
     last: u64,
-    /// A verb that mattered has failed in this world.
-    pub(crate) failed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Written,
     Fails,
+}
+
+impl Disk {
+    /// Whether nothing waits to be written.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
 }
 
 /// The ledger of one gateway.
@@ -51,7 +56,6 @@ impl State {
         let plan = self.plan.disk.clone();
         let now = self.now();
         let fate = if now < 60_000 && self.dice.percent(plan.fails) {
-            self.disk.failed = true;
             self.say(|| "disk  will fail".to_owned());
             Fate::Fails
         } else {

@@ -226,6 +226,41 @@ fn a_late_answer_settles_during_and_after_a_round() {
     );
 }
 
+#[test]
+fn past_the_last_round_only_a_gateway_that_still_works_on_the_call_is_asked_again() {
+    let rounds = policy().compensation.rounds;
+    let last = rounds.len() as u32;
+    let answers = [
+        (
+            state(State::Unknown),
+            true,
+            Parked::Queued(*rounds.last().unwrap()),
+        ),
+        (
+            state(State::Processing),
+            true,
+            Parked::Queued(*rounds.last().unwrap()),
+        ),
+        (state(State::Unknown), false, Parked::Manual),
+        (NOT_FOUND, false, Parked::Manual),
+    ];
+    for (answer, worked_on, expected) in answers {
+        // It stays the last round, which sends nothing.
+        let mut recovery = round_of(resending(), last, (1, true), Sending::Allowed);
+        assert_eq!(
+            recovery.on(Event::Begun, Mono(0), Chance::new(0.5)),
+            Step::Ask
+        );
+        recovery.worked_on(worked_on);
+        let step = recovery.on(answer, Mono(0), Chance::new(0.5));
+        assert_eq!(
+            reason(step),
+            (Reason::RoundsExhausted, expected),
+            "{answer:?}"
+        );
+    }
+}
+
 /// A pass for a caller who waits twenty seconds, over a call sent `sends` times, last a while ago.
 fn repeat_of(policy: Policy, sends: u8, sending: Sending) -> Recovery {
     let patience = Patience {

@@ -114,6 +114,15 @@ impl Builder<'_> {
             let message = "call id and idempotency key cannot travel in the same header field";
             self.refuse(&scope.section("call_id").blame(&["header"]), message);
         }
+        let keys = &route.idempotency;
+        if let Some(tenant) = &route.upstream.tenant_header
+            && [&route.call_id.header, &keys.header, keys.sent_in()].contains(&tenant)
+        {
+            let message = "this field carries the call id or the idempotency key; the client's \
+                           name needs one of its own";
+            let path = scope.section("upstream").blame(&["tenant_header"]);
+            self.refuse(&path, message);
+        }
         let keys = scope.section("idempotency");
         if route.idempotency.send_header.as_ref() == Some(&route.call_id.header) {
             let message = "the call id travels in this header field";

@@ -36,7 +36,7 @@ fn request(keys: &str, target: &str, fields: &[(&'static str, &str)], body: &str
         source: IdSource::Client,
         method: Method::POST,
         target: PathAndQuery::try_from(target).unwrap(),
-        host: None,
+        authority: None,
         headers,
         body: Bytes::from(body.to_owned()),
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),

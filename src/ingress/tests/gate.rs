@@ -241,7 +241,7 @@ impl Door for FakeDoor {
             .cloned()
     }
 
-    fn client(&self, headers: &HeaderMap) -> Option<ClientName> {
+    fn client(&self, headers: &mut HeaderMap) -> Option<ClientName> {
         (!headers.contains_key("x-stranger")).then(ClientName::anonymous)
     }
 

@@ -15,11 +15,6 @@ const CONTRADICTIONS: &[(&str, &str, &str)] = &[
         "longer than `total`",
     ),
     (
-        "timeouts: { connect: 9s }",
-        "4:26 routes[0].timeouts.connect",
-        "longer than `attempt`",
-    ),
-    (
         "idempotency: { window: 23h }",
         "4:28 routes[0].idempotency.window",
         "24h to 7d",
@@ -262,13 +257,7 @@ fn keys_of_later_versions_are_refused_rather_than_believed() {
     for (keys, place) in table {
         check(&with_route(keys), place, "not in this version yet");
     }
-    check(
-        &with_top("clients:\n  - { name: a, key_file: b }"),
-        "1:1 clients",
-        "not in this version",
-    );
     // Unset they promise nothing.
-    assert!(read(&with_top("clients: []")).is_ok());
     assert!(read(&with_route("idempotency: { required: false }")).is_ok());
 }
 
