@@ -465,34 +465,12 @@ impl Drive {
     }
 
     /// Nothing more is done here; what may still speak is heard in the background.
-    fn part(mut self: Box<Self>) {
+    pub(super) fn part(mut self: Box<Self>) {
         self.note();
         if !self.late.is_empty() {
             let core = self.core.clone();
             let tasks = self.flow.tasks.clone();
             drop(core.spawn(tasks.track_future(self.listen())));
         }
-    }
-
-    /// Drives a pass on behalf of a repeat: what its caller is told, if anything ended the call,
-    /// and the sends.
-    pub(super) async fn repeat(mut self: Box<Self>) -> (Option<Told>, Vec<AttemptLine>) {
-        let mut step = self.on(Event::Begun);
-        let told = loop {
-            step = match step {
-                Step::Answer(ending) => match self.settle(ending).await {
-                    Ok(told) => break Some(told),
-                    Err(step) => step,
-                },
-                Step::Park(parking) => {
-                    drop(self.park(parking).await);
-                    break None;
-                }
-                other => self.perform(other).await,
-            };
-        };
-        let sends = std::mem::take(&mut self.lines);
-        self.part();
-        (told, sends)
     }
 }
