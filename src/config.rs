@@ -9,6 +9,7 @@ mod build;
 pub mod clients;
 mod defaults;
 pub mod file;
+pub mod key_template;
 mod load;
 pub mod matcher;
 mod print;
