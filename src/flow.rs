@@ -27,6 +27,8 @@ mod call;
 pub mod dedup;
 mod drive;
 mod join;
+mod json;
+mod key;
 mod late;
 mod listen;
 mod parting;

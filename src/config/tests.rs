@@ -4,6 +4,7 @@
 use super::*;
 
 mod accepted;
+mod chains;
 mod clients;
 mod refused;
 

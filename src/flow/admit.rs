@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderValue};
 use super::call::{Call, Decider, Place, Sendable};
 use super::drive::Drive;
 use super::join;
+use super::key::{self, Key};
 use super::running::{Asked, Entered, Lead};
 use super::told::{Problem, Told};
 use super::{Flow, Request, dedup, reading, record};
@@ -36,6 +37,8 @@ pub(super) struct Visit {
     /// The request's fields as every send carries them.
     pub(super) fields: HeaderMap,
     pub(super) asked: Asked,
+    /// Its key before it was hashed.
+    pub(super) business_key: Option<Arc<str>>,
     /// How long its caller waits for a call that is another request's to end.
     pub(super) until: Mono,
 }
@@ -53,29 +56,35 @@ impl Flow {
             );
         };
         let until = join::until(&request);
+        let fingerprint =
+            record::fingerprint(&request.method, request.target.as_str(), &request.body);
+        let key = identified(&mut request);
         let fields = self.prepared(&mut request);
+        let (key, refused) = match key {
+            Ok(key) => (key, None),
+            Err(problem) => (None, Some(problem)),
+        };
         let visit = Visit {
             asked: Asked {
                 client: request.client.clone(),
                 call_id: request.call_id.clone(),
-                fingerprint: record::fingerprint(
-                    &request.method,
-                    request.target.as_str(),
-                    &request.body,
-                ),
-                key: None,
+                fingerprint,
+                key: key.as_ref().map(|key| Arc::clone(&key.text)),
             },
+            business_key: key.and_then(|key| key.business),
             request,
             target,
             fields,
             until,
         };
+        if let Some(problem) = refused {
+            return visit.refused(problem, core);
+        }
         loop {
             match self.calls.enter(&visit.asked) {
                 Entered::First(lead) => return self.lead(core, visit, lead).await,
                 Entered::Second(seat) => {
                     if let Some(told) = self.join(core, &visit, &seat).await {
-                        visit.line(&told, &[], core);
                         return told;
                     }
                 }
@@ -83,41 +92,46 @@ impl Flow {
         }
     }
 
-    /// The first one at its call: the ledger decides whether it may be sent.
+    /// The first one at its call.
     async fn lead(self: &Arc<Self>, core: &Core, visit: Visit, lead: Lead) -> Told {
-        let told = match self.ledger.begin(self.record(&visit, core)).await {
-            Ok(Begun::Claimed(claim)) => {
-                lead.claimed();
-                self.drive(core, visit, claim, &lead).await
-            }
-            Ok(Begun::Known(known) | Begun::KeyTaken(known)) => {
-                self.repeat(core, &visit, *known).await
-            }
-            Ok(Begun::Foreign) => {
-                let told = Told::refused(visit.named(), dedup::foreign_problem());
-                visit.line(&told, &[], core);
-                told
-            }
-            Err(e) => {
-                let told = self.unrecorded(&visit.request, &e);
-                visit.line(&told, &[], core);
-                told
-            }
-        };
+        let told = self.begin(core, visit, &lead).await;
         lead.tell(&told);
         told
     }
 
+    /// The ledger decides whether the call may be sent.
+    async fn begin(self: &Arc<Self>, core: &Core, visit: Visit, lead: &Lead) -> Told {
+        let mut joins = true;
+        loop {
+            let known = match self.ledger.begin(self.record(&visit, core)).await {
+                Ok(Begun::Claimed(claim)) => {
+                    lead.claimed();
+                    return self.drive(core, visit, claim, lead).await;
+                }
+                Ok(Begun::Known(known)) if known.same_request => known,
+                Ok(Begun::KeyTaken(known)) if known.same_request => known,
+                Ok(Begun::KeyTaken(_)) => return visit.refused(dedup::key_reused_problem(), core),
+                Ok(Begun::Known(_)) => return visit.refused(dedup::reused_problem(), core),
+                Ok(Begun::Foreign) => return visit.refused(dedup::foreign_problem(), core),
+                Err(e) => return visit.refused(self.unrecorded(&visit.request, &e), core),
+            };
+            let call = &known.call;
+            let runs = call.settled.is_none() && call.dead_letter.is_none();
+            if !(joins && runs && call.call_id != visit.request.call_id) {
+                return self.repeat(core, &visit, *known).await;
+            }
+            if let Some(told) = self.join_first(core, &visit, call).await {
+                return told;
+            }
+            // It ended meanwhile; its end is recorded before whatever is asked from here on.
+            joins = false;
+        }
+    }
+
     async fn drive(self: &Arc<Self>, core: &Core, visit: Visit, claim: Claim, lead: &Lead) -> Told {
         let recorded = core.clock.mono();
-        let Visit {
-            request,
-            target,
-            fields,
-            ..
-        } = visit;
-        let (received, gone) = (request.received, request.gone.clone());
-        let call = claimed(request, target, fields, claim, core.clock.wall());
+        let (received, gone) = (visit.request.received, visit.request.gone.clone());
+        let call = visit.claimed(claim, core.clock.wall());
         let policy = &call.route.conf.policy;
         let waiters = lead.attendance(gone, policy.on_client_gone == OnClientGone::Cancel);
         let machine = Machine::new(Arc::clone(policy), recorded);
@@ -134,6 +148,7 @@ impl Flow {
             target,
             fields,
             asked,
+            business_key,
             ..
         }: &Visit,
         core: &Core,
@@ -150,7 +165,7 @@ impl Flow {
             policy: Arc::clone(&route.policy_text),
             fingerprint: asked.fingerprint,
             idempotency_key: asked.key.clone(),
-            business_key: None,
+            business_key: business_key.clone(),
             request: StoredRequest {
                 method: request.method.clone(),
                 target: Arc::from(target.as_str()),
@@ -188,7 +203,7 @@ impl Flow {
         fields
     }
 
-    fn unrecorded(&self, request: &Request<Bytes>, error: &LedgerError) -> Told {
+    fn unrecorded(&self, request: &Request<Bytes>, error: &LedgerError) -> Problem {
         let (code, detail) = match error {
             LedgerError::Overloaded { .. } => {
                 self.metrics.bounds.inc(Bound::LedgerQueue);
@@ -209,40 +224,73 @@ impl Flow {
         };
         let mut problem = Problem::new(code, detail, Sent::Unknown, Repeat::SameCallIdOnly);
         problem.retry_after = Some(std::time::Duration::from_secs(1));
-        Told::refused(Some((request.call_id.clone(), request.source)), problem)
+        problem
     }
 }
 
-fn claimed(
-    request: Request<Bytes>,
-    target: PathAndQuery,
-    fields: HeaderMap,
-    claim: Claim,
-    now: Wall,
-) -> Call {
-    let secret = &request.route.conf.secret_headers;
-    let credential = record::credentials(&fields, secret).next().is_some();
-    Call {
-        first_sent: now,
-        same_address: true,
-        place: Place::Line,
-        client: request.client,
-        call_id: request.call_id,
-        source: request.source,
-        claim,
-        request: Sendable {
-            method: request.method,
-            target,
-            headers: fields,
-            idempotency_key: None,
-            body: request.body,
-            credential,
-        },
-        route: request.route,
+/// The key of the request, which is put into its body where the route says so.
+fn identified(request: &mut Request<Bytes>) -> Result<Option<Key>, Problem> {
+    let key = key::of(request)?;
+    if let Some(key) = &key
+        && let Some(body) = key::in_body(request, key)?
+    {
+        request.body = body;
     }
+    Ok(key)
 }
 
 impl Visit {
+    /// The call that this request has made its own.
+    fn claimed(self, claim: Claim, now: Wall) -> Call {
+        let idempotency_key = self.key_value();
+        let request = self.request;
+        let secret = &request.route.conf.secret_headers;
+        let credential = record::credentials(&self.fields, secret).next().is_some();
+        Call {
+            first_sent: now,
+            same_address: true,
+            place: Place::Line,
+            client: request.client,
+            call_id: request.call_id,
+            source: request.source,
+            claim,
+            request: Sendable {
+                method: request.method,
+                target: self.target,
+                headers: self.fields,
+                idempotency_key,
+                body: request.body,
+                credential,
+            },
+            route: request.route,
+        }
+    }
+
+    /// The key as the tool gets it.
+    pub(super) fn key_value(&self) -> Option<HeaderValue> {
+        let key = self.asked.key.as_deref()?;
+        Some(HeaderValue::from_str(key).expect("a key is visible ASCII"))
+    }
+
+    /// What is told about a call that another request with this one's key began.
+    pub(super) fn about_first(&self, told: Told, first: &CallId) -> Told {
+        if *first == self.request.call_id {
+            return told;
+        }
+        Told {
+            call: self.named(),
+            original: Some(first.clone()),
+            ..told
+        }
+    }
+
+    /// A refusal of this request.
+    fn refused(&self, problem: Problem, core: &Core) -> Told {
+        let told = Told::refused(self.named(), problem);
+        self.line(&told, &[], core);
+        told
+    }
+
     /// The call's id, and who made it.
     pub(super) fn named(&self) -> Option<(CallId, IdSource)> {
         Some((self.request.call_id.clone(), self.request.source))

@@ -187,6 +187,7 @@ impl Call {
             attempts: u32::from(attempts),
             shown,
             same_id_only: false,
+            original: None,
             recorded: true,
         }
     }
@@ -255,7 +256,7 @@ impl Call {
                 .request
                 .idempotency_key
                 .as_ref()
-                .map(|key| (&conf.idempotency.header, key)),
+                .map(|key| (conf.idempotency.sent_in(), key)),
             traceparent: None,
         };
         let method = self.request.method.clone();

@@ -19,13 +19,10 @@ use crate::ledger::{CallView, DeadState, Kept, Known, Reply, SettledBy, Settleme
 /// How soon a repeat of a running call may ask again: as good a guess as any before the call's end.
 const RUNNING_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What the repeat is told about the known call.
+/// What the repeat of the same request is told about the known call.
 #[must_use]
 pub fn told(known: &Known) -> Told {
     let call = &known.call;
-    if !known.same_request {
-        return reused(call);
-    }
     if let Some(settled) = &call.settled {
         return replayed(call, settled);
     }
@@ -67,8 +64,16 @@ pub fn reused_problem() -> Problem {
     )
 }
 
-fn reused(call: &CallView) -> Told {
-    Told::refused(Some((call.call_id.clone(), call.source)), reused_problem())
+/// What another request under a taken key is told.
+#[must_use]
+pub fn key_reused_problem() -> Problem {
+    Problem::new(
+        Code::IdempotencyKeyReused,
+        "This idempotency key belongs to another request (other method, path, query or body). \
+         Send this request under a key of its own.",
+        Sent::No,
+        Repeat::Never,
+    )
 }
 
 fn told_about(call: &CallView, word: Word, shown: Shown) -> Told {
@@ -77,6 +82,7 @@ fn told_about(call: &CallView, word: Word, shown: Shown) -> Told {
         word,
         attempts: call.sends,
         shown,
+        original: None,
         same_id_only: false,
         recorded: true,
     }
@@ -105,6 +111,7 @@ pub(super) fn in_progress(named: (CallId, IdSource), sends: u32, state: State) -
         word: Word::Refused,
         attempts: sends,
         shown: Shown::Problem(problem),
+        original: None,
         same_id_only: false,
         recorded: true,
     }
@@ -258,7 +265,7 @@ fn digest(reply: &Reply) -> Problem {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes
         .iter()

@@ -220,6 +220,7 @@ impl Drive {
         let ended = {
             let first = async {
                 tokio::select! {
+                    biased;
                     ended = &mut exchange => Some(ended),
                     () = patience => None,
                 }
@@ -306,9 +307,8 @@ impl Drive {
             self.stream = Some(stream);
             return self.on(Event::Head(reading));
         }
-        let outcome = match reading::drain(*stream).await {
-            Some(reply) => {
-                let outcome = reading::read_kept(&self.call.route.conf, &reply);
+        let outcome = match reading::read_to_end(&self.call.route.conf, *stream).await {
+            Some((outcome, reply)) => {
                 self.replies.put(attempt.n, Said::Kept(reply));
                 outcome
             }
@@ -412,7 +412,10 @@ impl Drive {
         operation: impl Future<Output = T>,
         until_deadline: bool,
     ) -> Result<T, Step> {
-        self.note_if_waiting(until_deadline);
+        if until_deadline {
+            // The history of an attempt that settled nothing is worth reading while the call waits.
+            self.note();
+        }
         let mut operation = pin!(operation);
         let deadline = self.decider.deadline().filter(|_| until_deadline);
         let mut deadline = pin!(self.until(deadline));
@@ -442,13 +445,6 @@ impl Drive {
         }
     }
 
-    /// The history of an attempt that settled nothing is worth reading while the call waits.
-    fn note_if_waiting(&mut self, waiting: bool) {
-        if waiting {
-            self.note();
-        }
-    }
-
     /// Sleeps until `deadline`, or for ever without one.
     fn until(&self, deadline: Option<Mono>) -> impl Future<Output = ()> + use<> {
         let sleep = deadline.map(|at| self.core.clock.sleep_until(at));
@@ -468,34 +464,12 @@ impl Drive {
     }
 
     /// Nothing more is done here; what may still speak is heard in the background.
-    fn part(mut self: Box<Self>) {
+    pub(super) fn part(mut self: Box<Self>) {
         self.note();
         if !self.late.is_empty() {
             let core = self.core.clone();
             let tasks = self.flow.tasks.clone();
             drop(core.spawn(tasks.track_future(self.listen())));
         }
-    }
-
-    /// Drives a pass on behalf of a repeat: what its caller is told, if anything ended the call,
-    /// and the sends.
-    pub(super) async fn repeat(mut self: Box<Self>) -> (Option<Told>, Vec<AttemptLine>) {
-        let mut step = self.on(Event::Begun);
-        let told = loop {
-            step = match step {
-                Step::Answer(ending) => match self.settle(ending).await {
-                    Ok(told) => break Some(told),
-                    Err(step) => step,
-                },
-                Step::Park(parking) => {
-                    drop(self.park(parking).await);
-                    break None;
-                }
-                other => self.perform(other).await,
-            };
-        };
-        let sends = std::mem::take(&mut self.lines);
-        self.part();
-        (told, sends)
     }
 }

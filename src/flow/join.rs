@@ -10,11 +10,12 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use super::admit::Visit;
-use super::running::{Heard, Seat};
+use super::running::{Asked, Heard, Seat};
 use super::told::{Told, Word};
 use super::{Flow, Request, dedup};
 use crate::call::receipt::State;
 use crate::call::time::Mono;
+use crate::ledger::CallView;
 use crate::telemetry::labels::AvoidedBy;
 use crate::upstream::Core;
 use crate::upstream::headers::PREFER;
@@ -29,22 +30,48 @@ pub(super) fn until(request: &Request<Bytes>) -> Mono {
 impl Flow {
     /// Waits for the call that `seat` is at; `None` when the ledger has to be asked after all.
     pub(super) async fn join(&self, core: &Core, visit: &Visit, seat: &Seat) -> Option<Told> {
+        let told = self.joined(core, visit, &visit.asked, seat).await?;
+        visit.line(&told, &[], core);
+        Some(told)
+    }
+
+    /// The same at the call that came first with this request's key.
+    pub(super) async fn join_first(
+        &self,
+        core: &Core,
+        visit: &Visit,
+        first: &CallView,
+    ) -> Option<Told> {
+        let asked = Asked {
+            call_id: first.call_id.clone(),
+            ..visit.asked.clone()
+        };
+        let seat = self.calls.beside(&asked.client, &asked.call_id)?;
+        let told = self.joined(core, visit, &asked, &seat).await?;
+        let told = visit.about_first(told, &first.call_id);
+        visit.line(&told, &[], core);
+        Some(told)
+    }
+
+    async fn joined(&self, core: &Core, visit: &Visit, asked: &Asked, seat: &Seat) -> Option<Told> {
         let request = &visit.request;
         let heard = tokio::select! {
             biased;
-            heard = seat.heard(&visit.asked) => heard,
+            heard = seat.heard(asked) => heard,
             // Nobody is left to be told; what is told is only counted.
             () = request.gone.cancelled() => Heard::Streamed,
             () = core.clock.sleep_until(visit.until) => Heard::Streamed,
         };
         match heard {
             Heard::Told(told) => {
-                request.route.metrics.avoided.inc(match told.word {
+                let how = match told.word {
+                    _ if asked.call_id != request.call_id => AvoidedBy::Key,
                     Word::Replayed => AvoidedBy::Replay,
                     Word::Answered | Word::Receipt | Word::Unresolved | Word::Refused => {
                         AvoidedBy::Join
                     }
-                });
+                };
+                request.route.metrics.avoided.inc(how);
                 Some(told)
             }
             Heard::Streamed => {

@@ -241,6 +241,7 @@ impl Pass<'_> {
             word,
             attempts: u32::from(n),
             shown,
+            original: None,
             same_id_only: false,
             recorded: false,
         }

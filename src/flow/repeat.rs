@@ -20,6 +20,7 @@ use super::running::Attendance;
 use super::told::{Told, Word};
 use super::{Flow, Route, dedup, record};
 use crate::call::recovery::{Patience, Recovery, Sending};
+use crate::call::step::{Event, Step};
 use crate::call::time::Wall;
 use crate::ledger::{CallView, Claim, DeadState, Due, Entry, Known, LedgerError};
 use crate::telemetry::labels::AvoidedBy;
@@ -35,9 +36,10 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 type Brought = (Option<Told>, Vec<AttemptLine>);
 
 impl Flow {
-    /// What a request is told whose id, or key, is taken by `known`.
+    /// What a request is told whose id, or key, the same request took before.
     pub(super) async fn repeat(self: &Arc<Self>, core: &Core, visit: &Visit, known: Known) -> Told {
-        let open = known.same_request && known.call.settled.is_none();
+        let first = known.call.call_id.clone();
+        let open = known.call.settled.is_none();
         let letter = known.call.dead_letter.as_ref().filter(|_| open);
         let (told, sends) = match letter.map(|letter| letter.state) {
             Some(DeadState::Queued | DeadState::Manual | DeadState::Discarded) => {
@@ -57,8 +59,14 @@ impl Flow {
             None => self.look_again(known).await,
         };
         if told.word == Word::Replayed {
-            visit.request.route.metrics.avoided.inc(AvoidedBy::Replay);
+            let how = if first == visit.request.call_id {
+                AvoidedBy::Replay
+            } else {
+                AvoidedBy::Key
+            };
+            visit.request.route.metrics.avoided.inc(how);
         }
+        let told = visit.about_first(told, &first);
         visit.line(&told, &sends, core);
         told
     }
@@ -155,7 +163,7 @@ impl Flow {
                 method: request.method.clone(),
                 target: visit.target.clone(),
                 headers: visit.fields.clone(),
-                idempotency_key: None,
+                idempotency_key: visit.key_value(),
                 body: request.body.clone(),
                 credential: record::credentials(&visit.fields, &route.conf.secret_headers)
                     .next()
@@ -207,6 +215,30 @@ impl Flow {
             .view(Some(call.client.clone()), call.call_id.clone());
         let mut found = read.await.ok()?.into_iter();
         found.find(|now| now.row == call.row && now.life == call.life)
+    }
+}
+
+impl Drive {
+    /// Drives a pass on behalf of a repeat: what its caller is told, if anything ended the call,
+    /// and the sends.
+    async fn repeat(mut self: Box<Self>) -> (Option<Told>, Vec<AttemptLine>) {
+        let mut step = self.on(Event::Begun);
+        let told = loop {
+            step = match step {
+                Step::Answer(ending) => match self.settle(ending).await {
+                    Ok(told) => break Some(told),
+                    Err(step) => step,
+                },
+                Step::Park(parking) => {
+                    drop(self.park(parking).await);
+                    break None;
+                }
+                other => self.perform(other).await,
+            };
+        };
+        let sends = std::mem::take(&mut self.lines);
+        self.part();
+        (told, sends)
     }
 }
 

@@ -143,6 +143,12 @@ impl Calls {
         })
     }
 
+    /// A place beside others at a call that is named by somebody else's request.
+    pub(super) fn beside(&self, client: &ClientName, call_id: &CallId) -> Option<Seat> {
+        let found = self.open.get(&self.hash(client, call_id))?;
+        found.is_of(client, call_id).then(|| Seat::beside(&found))
+    }
+
     /// How many calls are in flight.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -30,6 +30,8 @@ pub struct Told {
     pub attempts: u32,
     /// The answer itself.
     pub shown: Shown,
+    /// The id of the first call with the same idempotency key, when this answer is that call's.
+    pub original: Option<CallId>,
     /// Adds `X-Call-Repeat: same-call-id-only`: a handed-through 5xx must not look repeatable
     /// under a new id.
     pub same_id_only: bool,
@@ -153,6 +155,7 @@ impl Told {
             word: self.word,
             attempts: self.attempts,
             shown,
+            original: self.original.clone(),
             same_id_only: self.same_id_only,
             recorded: self.recorded,
         })
@@ -166,6 +169,7 @@ impl Told {
             word: Word::Refused,
             attempts: 0,
             shown: Shown::Problem(problem),
+            original: None,
             same_id_only: false,
             recorded: false,
         }

@@ -1,7 +1,7 @@
 //! A request's body: collected up to the route's limit, or passed on while it arrives.
 //!
 //! A caller may not sit on an unfinished body: a streamed one may pause for `limits.body_timeout`,
-//! and of a collected one, which holds memory, every [`SLICE`] has to arrive within it. Memory is
+//! and of a collected one, which holds memory, every `SLICE` has to arrive within it. Memory is
 //! what has arrived, never what was announced. Deliberately absent: decompression; bodies are
 //! opaque.
 

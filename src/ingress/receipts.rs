@@ -45,6 +45,17 @@ pub(super) fn document(call: &CallView, rounds: usize) -> Value {
     document
 }
 
+/// The receipt of `asked`, an id that came with the key of `call`: the end is the first call's, the
+/// name the one that was asked for, since whoever asks compares it.
+pub(super) fn document_for(asked: &CallId, call: &CallView, rounds: usize) -> Value {
+    let mut document = document(call, rounds);
+    if *asked != call.call_id {
+        document["callId"] = Value::from(asked.as_str());
+        document["originalCallId"] = Value::from(call.call_id.as_str());
+    }
+    document
+}
+
 /// A time as receipts write it; a wall clock beyond the calendar has none.
 pub(super) fn rfc3339(at: Wall) -> Value {
     Timestamp::from_millisecond(at.0).map_or(Value::Null, |at| Value::String(at.to_string()))

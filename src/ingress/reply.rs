@@ -25,6 +25,7 @@ pub(super) mod problem;
 pub(super) use problem::SLOW_HEAD;
 
 const RECEIPT: HeaderName = HeaderName::from_static("x-call-receipt");
+const ORIGINAL: HeaderName = HeaderName::from_static("x-original-call-id");
 const REPEAT: HeaderName = HeaderName::from_static("x-call-repeat");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -75,6 +76,7 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
         word,
         attempts,
         shown,
+        original,
         same_id_only,
         recorded,
     } = told;
@@ -111,6 +113,9 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
     headers.insert(X_CALL_OUTCOME, HeaderValue::from_static(word.as_str()));
     if word == Word::Replayed {
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    if let Some(first) = &original {
+        headers.insert(ORIGINAL, id_value(first));
     }
     if same_id_only {
         headers.insert(REPEAT, HeaderValue::from_static("same-call-id-only"));
@@ -189,6 +194,10 @@ fn name_call(headers: &mut HeaderMap, id: &CallId, field: &HeaderName, recorded:
     };
     headers.insert(field, value(tail));
     headers.insert(RECEIPT, value(link));
+}
+
+fn id_value(id: &CallId) -> HeaderValue {
+    HeaderValue::from_str(id.as_str()).expect("a call id is visible ASCII")
 }
 
 /// Where the receipt of a call is answered.

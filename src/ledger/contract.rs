@@ -3,6 +3,7 @@
 //! The functions take a factory and wait inline, so that they say nothing about threads and
 //! runtimes; what only a file can do wrong is tested beside `sqlite`.
 
+pub(super) mod aliases;
 pub(super) mod claims;
 pub(super) mod facts;
 pub(super) mod intentions;
@@ -63,6 +64,15 @@ macro_rules! suite {
                 keys_are_apart_by_client_and_route,
                 another_client_cannot_use_an_id_at_the_same_upstream,
                 everything_that_was_stored_comes_back,
+            }
+            aliases {
+                a_joining_id_stands_for_the_first_call,
+                a_joining_id_with_another_request_or_key_is_another_request,
+                a_mismatch_under_a_taken_key_leaves_no_alias,
+                who_joined_a_refused_call_is_told_its_end_and_the_next_one_runs,
+                a_joining_id_is_free_when_the_first_call_is_forgotten,
+                a_joining_id_of_an_earlier_life_is_free,
+                a_joining_id_goes_with_its_call_and_belongs_to_its_client,
             }
             facts {
                 a_clean_call_needs_two_records,

@@ -72,7 +72,7 @@ pub struct Asked {
     pub document: Option<Bytes>,
     /// Since when the endpoint would know the call (a callgate's `knowsSince`).
     pub knows_since: Option<Wall>,
-    /// The state word nobody mapped, cut to [`WORD_CHARS_MAX`]: an operator has to see it.
+    /// The state word nobody mapped, cut to `WORD_CHARS_MAX`: an operator has to see it.
     pub foreign: Option<Box<str>>,
     /// Another gateway answered, and it still works on the call.
     pub worked_on: bool,

@@ -89,7 +89,9 @@ fn a_call_through_two_gateways_is_one_call() {
     let again = chain.call(&Call::with_id(&id).field("X-Call-Id-Source", "gateway"));
     assert_eq!((again.status, again.outcome().as_str()), (201, "replayed"));
     assert_named_once(&again);
-    let receipt = chain.outer.receipt(&id).json();
+    let receipt = chain.outer.wait_until("the success is recorded", || {
+        Some(chain.outer.receipt(&id).json()).filter(|receipt| receipt["state"] == "SUCCESS")
+    });
     let fields = receipt["result"]["headers"].as_object().expect("fields");
     assert!(fields.contains_key("x-tool"));
     assert!(

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 /// Sends each call on a connection of its own, all at the same moment; their answers in order.
-fn race(world: &World, calls: Vec<Call>) -> Vec<crate::fixture::Answer> {
+pub(crate) fn race(world: &World, calls: Vec<Call>) -> Vec<crate::fixture::Answer> {
     let barrier = Arc::new(Barrier::new(calls.len()));
     thread::scope(|scope| {
         let racers: Vec<_> = calls
@@ -28,13 +28,13 @@ fn race(world: &World, calls: Vec<Call>) -> Vec<crate::fixture::Answer> {
 }
 
 /// Waits until so many callers are in the gateway.
-fn wait_in_flight(world: &World, callers: f64) {
+pub(crate) fn wait_in_flight(world: &World, callers: f64) {
     world
         .gateway
         .wait_metric("callgate_calls_in_flight", &[], callers);
 }
 
-fn avoided(world: &World, how: &str) -> f64 {
+pub(crate) fn avoided(world: &World, how: &str) -> f64 {
     let metrics = world.gateway.metrics();
     metrics.value("callgate_duplicates_avoided_total", &[("how", how)])
 }

@@ -21,6 +21,7 @@ mod duplicates;
 mod fixture;
 mod h2c;
 mod identity;
+mod keys;
 mod ledger;
 mod plain;
 mod process;

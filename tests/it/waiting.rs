@@ -38,7 +38,9 @@ fn c06_a_tool_that_ignores_ids_is_not_charged_twice_and_the_history_says_why() {
         hidden: ms(1000),
     });
     let world = World::with(script.ignores_ids(), |config| {
-        config.set("defaults/timeouts/receipt", "2s")
+        config
+            .set("defaults/timeouts/receipt", "2s")
+            .set("defaults/timeouts/total", "10s")
     });
     let answer = world.call(&Call::with_id("c06"));
     assert_eq!((answer.status, answer.outcome().as_str()), (201, "receipt"));

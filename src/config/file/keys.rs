@@ -9,7 +9,7 @@ use crate::call::policy::{
     BelieveNotFound, MAX_RETRIES_MAX, OnClientGone, OnFailed, Records, UnresolvedAnswer,
 };
 use crate::config::resolved::{LogFormat, LogLevel, Sync};
-use crate::config::route::{Accepted, Credentials, HostMode, ResponseMode, UpstreamKind};
+use crate::config::route::{Accepted, Credentials, HostMode, KeyHash, ResponseMode, UpstreamKind};
 use crate::config::words::Word;
 
 /// One key of a section.
@@ -276,17 +276,23 @@ keys! {
         /// How long call ids and keys bind; 24h to 7d.
         window: LONGER_THAN_ZERO;
         /// A key derived from the request.
-        key: Kind::Later;
+        key: Kind::Text("text with {body:/pointer}, {header:NAME}, {path:NAME}, {query:NAME}");
         /// How a derived key is hashed.
-        hash: Kind::Later;
+        hash: Kind::Word(KeyHash::NAMES);
         /// Whether a call without a key is refused.
-        required: Kind::Later;
+        required: Kind::Flag;
         /// Where the key goes on the way to the tool.
-        send: Kind::Later;
+        send: Kind::Section(SEND_KEY);
         /// Another scope than client and route.
         scope: Kind::Later;
         /// Body fields that do not make another request.
         exclude: Kind::Later;
+    }
+    SEND_KEY {
+        /// The header field; the client's unless named.
+        header: HEADER;
+        /// Where in a JSON body, as a pointer; a field that is there is overwritten.
+        body: POINTER;
     }
     COMPENSATION {
         /// Gaps before round 1, 2, ..; growing.

@@ -28,6 +28,7 @@ fn answered(body: &'static [u8]) -> Told {
             headers: HeaderMap::new(),
             body: Bytes::from_static(body),
         }),
+        original: None,
         same_id_only: false,
         recorded: true,
     }

@@ -73,7 +73,7 @@ async fn find<D: Door>(visit: &mut Visit<'_, D>) -> Result<String, Box<Problem>>
         return Err(refusal(Code::Unauthorized, STRANGER));
     };
     match door.receipt(&client, &id).await {
-        Found::Call { view, rounds } => Ok(receipts::document(&view, rounds).to_string()),
+        Found::Call { view, rounds } => Ok(receipts::document_for(&id, &view, rounds).to_string()),
         Found::Nothing { knows_since } => Err(not_found(id.as_str(), knows_since)),
         Found::Unavailable { detail } => {
             let mut problem = unseen(Code::LedgerUnavailable, detail);

@@ -38,6 +38,7 @@ fn an_answer_that_would_hand_the_connection_over_is_not_passed_on() {
         word: Word::Answered,
         attempts: 1,
         shown: Shown::Whole(whole),
+        original: None,
         same_id_only: false,
         recorded: false,
     };

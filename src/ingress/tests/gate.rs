@@ -319,6 +319,7 @@ fn told(call: Option<(CallId, IdSource)>, shown: Shown) -> Told {
         word: Word::Answered,
         attempts: 1,
         shown,
+        original: None,
         same_id_only: false,
         recorded: true,
     }

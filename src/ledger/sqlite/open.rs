@@ -18,7 +18,7 @@ use crate::ledger::error::Cause;
 const APPLICATION_ID: i64 = 0x636c_6774;
 
 /// The schema, one step per version. A step that was released is never edited; the next one adds.
-const STEPS: &[&str] = &[include_str!("schema_1.sql")];
+const STEPS: &[&str] = &[include_str!("schema_1.sql"), include_str!("schema_2.sql")];
 
 /// The version of the schema this program writes.
 pub(super) const SCHEMA: i64 = STEPS.len() as i64;
