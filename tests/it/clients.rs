@@ -155,6 +155,24 @@ fn one_tool_has_one_name_space_of_call_ids() {
 }
 
 #[test]
+fn an_idempotency_key_is_its_clients_own() {
+    let world = world(Script::new(), |config| config);
+    let keyed = |key: &str, id: &str, business: &str| {
+        world.call(&by(key, Call::with_id(id)).field("Idempotency-Key", business))
+    };
+    assert_eq!(keyed(BILLING, "b1", "k").outcome(), "answered");
+    // Neither the same key nor one that spells the other client's name out finds its call.
+    assert_eq!(keyed(SHIPPING, "s1", "k").outcome(), "answered");
+    assert_eq!(keyed(SHIPPING, "s2", "billing:k").outcome(), "answered");
+    let again = keyed(BILLING, "b2", "k");
+    assert_eq!(again.outcome(), "replayed");
+    assert_eq!(again.must("x-original-call-id"), "b1");
+    assert_eq!(world.tool.a(), 3);
+    receipt(&world, SHIPPING, "b1").problem(404, "receipt-not-found");
+    receipt(&world, SHIPPING, "b2").problem(404, "receipt-not-found");
+}
+
+#[test]
 fn a_tool_that_is_told_who_calls_keeps_their_ids_apart() {
     let script = Script::new()
         .ignores_ids()
