@@ -10,7 +10,7 @@ use callgate::call::id::CallId;
 use callgate::ledger::{CallView, DeadState, Entry, Ledger, SettledBy, Verdict};
 
 use crate::net::{Request, Sent};
-use crate::plan::Receipts;
+use crate::plan::{ROUNDS, Receipts};
 use crate::world::State;
 
 /// What is known for certain, by call id, and the promises that were broken.
@@ -114,7 +114,14 @@ impl State {
         if *first != request.body {
             self.breaks("another request is never sent", &format!("{id} #{attempt}"));
         }
-        if row.settled.is_some() {
+        let noted_at = row.history.iter().find(noted).map(Entry::at);
+        // One that was noted before the end may leave after it.
+        let over = row
+            .settled
+            .as_ref()
+            .zip(noted_at)
+            .is_some_and(|(end, at)| end.at < at);
+        if over {
             self.breaks("what is settled is not sent", &format!("{id} #{attempt}"));
         }
         if self
@@ -130,8 +137,11 @@ impl State {
         if attempt > 1 {
             self.truth.reached.at("resend");
         }
-        if row.dead_letter.is_some() {
+        if let Some(letter) = &row.dead_letter {
             self.truth.reached.at("resend by a round");
+            if letter.round + 1 >= ROUNDS {
+                self.breaks("the last round only asks", &format!("{id} #{attempt}"));
+            }
         }
         row.life
     }
@@ -228,7 +238,8 @@ impl State {
     /// Whether a failure of this call may have an effect after all: a request arrived after its
     /// NOT_FOUND, at a tool that keeps no refusals, or the receipts lie.
     fn may_fail_with_effect(&mut self, id: &str) -> bool {
-        let keeps = self.plan.tool.honours && self.plan.tool.records_refusals;
+        let tool = &self.plan.tool;
+        let keeps = tool.honours && tool.records_refusals && tool.limits == 0;
         let late = self.plan.net.slow && self.facts(id).late;
         self.plan.tool.receipts == Receipts::Lying || (late && !keeps)
     }
