@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use callgate::call::id::CallId;
-use callgate::ledger::{CallView, DeadState, Entry, Ledger, SettledBy, Verdict};
+use callgate::ledger::{CallView, DeadState, Entry, Ledger, RowId, SettledBy, Verdict};
 
 use crate::net::{Request, Sent};
 use crate::plan::{ROUNDS, Receipts};
@@ -138,10 +138,12 @@ impl State {
             self.truth.reached.at("resend");
         }
         if let Some(letter) = &row.dead_letter {
-            self.truth.reached.at("resend by a round");
-            if letter.round + 1 >= ROUNDS {
-                self.breaks("the last round only asks", &format!("{id} #{attempt}"));
-            }
+            let repeat = self.is_repeat(row.row, letter.fence);
+            self.truth.reached.at(if repeat {
+                "resend by a repeat"
+            } else {
+                "resend by a round"
+            });
         }
         row.life
     }
@@ -321,26 +323,43 @@ impl State {
         }
     }
 
-    /// Every send stands in the history exactly once, and there are not too many.
+    /// Whether a claim was made for a caller's repeat, not for a round.
+    fn is_repeat(&self, row: RowId, fence: i64) -> bool {
+        self.disk.repeats.lock().contains(&(row, fence))
+    }
+
+    /// Every send stands in the history exactly once, and there are not too many: in line and by
+    /// repeats no more than the route allows, and one in each round.
     fn history_is_whole(&mut self, id: &str, row: &CallView) {
+        let allowed = u32::try_from(1 + self.plan.rules.retries).expect("a small number");
         let mut noted: BTreeMap<u32, u32> = BTreeMap::new();
-        let (mut line, mut round, mut in_round) = (0, 0, false);
-        let mut most_in_round = 0;
+        let (mut in_round, mut rounds) = (None, 0);
+        let (mut too_many, mut in_last) = (false, false);
         for entry in &row.history {
             match entry {
                 Entry::Sent { n, .. } => {
                     *noted.entry(*n).or_default() += 1;
-                    *(if in_round { &mut round } else { &mut line }) += 1;
-                    most_in_round = most_in_round.max(round);
+                    match &mut in_round {
+                        None => too_many |= *n > allowed,
+                        Some(sends) => {
+                            *sends += 1;
+                            too_many |= *sends > 1;
+                            in_last |= rounds + 1 >= ROUNDS;
+                        }
+                    }
                 }
-                Entry::Claimed { .. } => (in_round, round) = (true, 0),
+                Entry::Claimed { fence, .. } => {
+                    in_round = (!self.is_repeat(row.row, *fence)).then_some(0);
+                }
+                Entry::Parked { round, .. } => rounds = *round,
                 _ => {}
             }
         }
-        let allowed = 1 + self.plan.rules.retries;
-        if line > allowed || most_in_round > 1 {
-            let what = format!("{id}: {line} in line, {most_in_round} in a round");
-            self.breaks("sends are bounded", &what);
+        if too_many {
+            self.breaks("sends are bounded", &format!("{id}: {noted:?}"));
+        }
+        if in_last {
+            self.breaks("the last round only asks", id);
         }
         let left = self.facts(id).left.clone();
         for (life, attempt) in left {
