@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use callgate::call::id::CallId;
-use callgate::ledger::{CallView, DeadState, Entry, Ledger, SettledBy, Verdict};
+use callgate::ledger::{CallView, DeadState, Entry, Ledger, RowId, SettledBy, Verdict};
 
 use crate::net::{Request, Sent};
-use crate::plan::Receipts;
+use crate::plan::{ROUNDS, Receipts};
 use crate::world::State;
 
 /// What is known for certain, by call id, and the promises that were broken.
@@ -114,7 +114,14 @@ impl State {
         if *first != request.body {
             self.breaks("another request is never sent", &format!("{id} #{attempt}"));
         }
-        if row.settled.is_some() {
+        let noted_at = row.history.iter().find(noted).map(Entry::at);
+        // One that was noted before the end may leave after it.
+        let over = row
+            .settled
+            .as_ref()
+            .zip(noted_at)
+            .is_some_and(|(end, at)| end.at < at);
+        if over {
             self.breaks("what is settled is not sent", &format!("{id} #{attempt}"));
         }
         if self
@@ -130,8 +137,13 @@ impl State {
         if attempt > 1 {
             self.truth.reached.at("resend");
         }
-        if row.dead_letter.is_some() {
-            self.truth.reached.at("resend by a round");
+        if let Some(letter) = &row.dead_letter {
+            let repeat = self.is_repeat(row.row, letter.fence);
+            self.truth.reached.at(if repeat {
+                "resend by a repeat"
+            } else {
+                "resend by a round"
+            });
         }
         row.life
     }
@@ -228,7 +240,8 @@ impl State {
     /// Whether a failure of this call may have an effect after all: a request arrived after its
     /// NOT_FOUND, at a tool that keeps no refusals, or the receipts lie.
     fn may_fail_with_effect(&mut self, id: &str) -> bool {
-        let keeps = self.plan.tool.honours && self.plan.tool.records_refusals;
+        let tool = &self.plan.tool;
+        let keeps = tool.honours && tool.records_refusals && tool.limits == 0;
         let late = self.plan.net.slow && self.facts(id).late;
         self.plan.tool.receipts == Receipts::Lying || (late && !keeps)
     }
@@ -310,26 +323,43 @@ impl State {
         }
     }
 
-    /// Every send stands in the history exactly once, and there are not too many.
+    /// Whether a claim was made for a caller's repeat, not for a round.
+    fn is_repeat(&self, row: RowId, fence: i64) -> bool {
+        self.disk.repeats.lock().contains(&(row, fence))
+    }
+
+    /// Every send stands in the history exactly once, and there are not too many: in line and by
+    /// repeats no more than the route allows, and one in each round.
     fn history_is_whole(&mut self, id: &str, row: &CallView) {
+        let allowed = u32::try_from(1 + self.plan.rules.retries).expect("a small number");
         let mut noted: BTreeMap<u32, u32> = BTreeMap::new();
-        let (mut line, mut round, mut in_round) = (0, 0, false);
-        let mut most_in_round = 0;
+        let (mut in_round, mut rounds) = (None, 0);
+        let (mut too_many, mut in_last) = (false, false);
         for entry in &row.history {
             match entry {
                 Entry::Sent { n, .. } => {
                     *noted.entry(*n).or_default() += 1;
-                    *(if in_round { &mut round } else { &mut line }) += 1;
-                    most_in_round = most_in_round.max(round);
+                    match &mut in_round {
+                        None => too_many |= *n > allowed,
+                        Some(sends) => {
+                            *sends += 1;
+                            too_many |= *sends > 1;
+                            in_last |= rounds + 1 >= ROUNDS;
+                        }
+                    }
                 }
-                Entry::Claimed { .. } => (in_round, round) = (true, 0),
+                Entry::Claimed { fence, .. } => {
+                    in_round = (!self.is_repeat(row.row, *fence)).then_some(0);
+                }
+                Entry::Parked { round, .. } => rounds = *round,
                 _ => {}
             }
         }
-        let allowed = 1 + self.plan.rules.retries;
-        if line > allowed || most_in_round > 1 {
-            let what = format!("{id}: {line} in line, {most_in_round} in a round");
-            self.breaks("sends are bounded", &what);
+        if too_many {
+            self.breaks("sends are bounded", &format!("{id}: {noted:?}"));
+        }
+        if in_last {
+            self.breaks("the last round only asks", id);
         }
         let left = self.facts(id).left.clone();
         for (life, attempt) in left {

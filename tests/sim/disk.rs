@@ -4,7 +4,7 @@
 //! Verbs take effect in the order they were handed over, as the trait promises, and an answer
 //! comes only after the verb took effect.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use callgate::call::id::{CallId, ClientName};
@@ -17,6 +17,8 @@ use callgate::ledger::{
     Recovered, RowId, Tally, Written,
 };
 
+use parking_lot::Mutex;
+
 use crate::world::{Event, State, World};
 
 type Verb = Box<dyn FnOnce(&MemoryLedger, Fate) + Send>;
@@ -26,6 +28,8 @@ type Verb = Box<dyn FnOnce(&MemoryLedger, Fate) + Send>;
 pub(crate) struct Disk {
     waiting: VecDeque<(u64, Fate, Verb)>,
     last: u64,
+    /// The claims that were made for a caller's repeat, not for a round.
+    pub(crate) repeats: Arc<Mutex<BTreeSet<(RowId, i64)>>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -200,8 +204,15 @@ impl Ledger for Book {
         lease_until: Wall,
     ) -> Pending<Option<Due>> {
         let what = self.tell(|| format!("row {row} claim for a repeat"));
+        let repeats = Arc::clone(&self.world.lock().disk.repeats);
         self.write(what, move |ledger| {
-            ledger.claim_letter(row, life, owner, now, lease_until)
+            let claimed = ledger
+                .claim_letter(row, life, owner, now, lease_until)
+                .wait();
+            if let Ok(Some(due)) = &claimed {
+                repeats.lock().insert((due.claim.row, due.claim.fence));
+            }
+            Pending::ready(claimed)
         })
     }
 

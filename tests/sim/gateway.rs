@@ -184,13 +184,11 @@ async fn rounds(gateway: Arc<Gateway>, stop: CancellationToken) {
     let flow = &gateway.flow;
     let lease = Duration::from_secs(3);
     while !stop.is_cancelled() {
-        tokio::time::sleep(Duration::from_millis(700)).await;
         let now = flow.clock.wall();
         let claimed = flow
             .ledger
             .claim_due(flow.owner.clone(), now, now.after(lease), 4);
-        let Ok(found) = claimed.await else { continue };
-        for due in found {
+        for due in claimed.await.unwrap_or_default() {
             let (flow, core) = (Arc::clone(flow), gateway.core.clone());
             drop(
                 gateway
@@ -198,6 +196,7 @@ async fn rounds(gateway: Arc<Gateway>, stop: CancellationToken) {
                     .spawn(async move { flow.round(&core, due).await }),
             );
         }
+        tokio::time::sleep(Duration::from_millis(700)).await;
     }
 }
 

@@ -9,6 +9,8 @@ use crate::dice::Dice;
 pub(crate) const PROMPT_MS: u64 = 300;
 /// The longest a receipt lags behind what the tool has done, in ms.
 pub(crate) const LAG_MS: u64 = 150;
+/// Rounds of the queue; the last one only asks.
+pub(crate) const ROUNDS: u32 = 3;
 /// The longest run of the tool, in ms.
 pub(crate) const RUN_MS: u64 = 4_000;
 
@@ -101,6 +103,7 @@ pub(crate) struct DiskPlan {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rules {
     pub(crate) retries: u64,
+    pub(crate) base_ms: u64,
     pub(crate) resend_on: &'static str,
     pub(crate) resend: bool,
     pub(crate) believe: &'static str,
@@ -180,7 +183,7 @@ impl Plan {
         };
         let disk = DiskPlan {
             commit_ms: d.pick(&[0, 0, 5, 40]),
-            hangs: share(d, &[0, 0, 0, 3]),
+            hangs: share(d, &[0, 0, 0, 3, 10]),
             fails: share(d, &[0, 0, 0, 5, 15]),
         };
         let rules = Self::rules(d, &tool);
@@ -192,9 +195,9 @@ impl Plan {
             ends: Self::ends(d, quiet),
             real_worker: d.percent(15),
             // A tool that forgets and a clock that jumps are too much at once: nobody could tell.
-            step: (!quiet && tool.retention_ms.is_none() && d.percent(10)).then(|| {
+            step: (!quiet && tool.retention_ms.is_none() && d.percent(15)).then(|| {
                 let by = [-60_000, -5_000, -700, 700, 5_000, 60_000];
-                (d.within(1, 20_000), d.pick(&by))
+                (d.within(1, 40_000), d.pick(&by))
             }),
             tool,
             net,
@@ -220,6 +223,8 @@ impl Plan {
         let never = tool.receipts == Receipts::NeverKnows;
         Rules {
             retries: d.pick(&[0, 1, 3, 3]),
+            // Shorter than a request is under way, and longer.
+            base_ms: d.pick(&[50, 500]),
             resend_on: if dedupes {
                 "[NOT_FOUND, UNKNOWN]"
             } else {
@@ -312,7 +317,7 @@ impl Rules {
              pool: {{ max_idle: {} }} }}\n  \
              timeouts: {{ connect: 1s, attempt: 2s, idle: 1s, receipt: 1s, total: 12s, \
              late: {}s }}\n  \
-             retry: {{ max_retries: {}, base: 500ms, cap: 4s, resend_on: {} }}\n  \
+             retry: {{ max_retries: {}, base: {}ms, cap: 4s, resend_on: {} }}\n  \
              compensation: {{ rounds: [5s, 10s, 20s], resend: {}, lease: 3s, on_failed: {} }}\n  \
              body: {{ max_kept_response: 64B }}\n  \
              response: {}\n  on_client_gone: {}\n  unresolved_answer: {}\n",
@@ -320,6 +325,7 @@ impl Rules {
             if self.idle { 8 } else { 0 },
             self.late_s,
             self.retries,
+            self.base_ms,
             self.resend_on,
             self.resend,
             self.on_failed,
