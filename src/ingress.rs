@@ -26,6 +26,8 @@ mod answer;
 pub mod body;
 pub mod cores;
 mod floor;
+#[doc(hidden)]
+pub mod fuzzing;
 mod identify;
 pub mod line;
 pub mod listener;
