@@ -64,6 +64,12 @@ impl Held {
         matches!(self.dead, None | Some(DeadState::Running))
     }
 
+    /// A refusal speaks for its own attempt only. Who brings it weighed the attempts it knew of;
+    /// once the call has left the line a round may have sent again, and that send may take effect.
+    fn is_overtaken(&self, news: &News) -> bool {
+        self.dead.is_some() && news.refused().is_some_and(|n| n < self.sends)
+    }
+
     /// Weighs a fact about `life` against what is held.
     pub(super) fn weigh(&self, life: u32, news: &News) -> Weight {
         if self.life != life {
@@ -73,7 +79,11 @@ impl Held {
             return Weight::Contradicts(Contradiction::Reversal);
         }
         if !self.is_settled() {
-            return Weight::Applies;
+            return if self.is_overtaken(news) {
+                Weight::Repeats
+            } else {
+                Weight::Applies
+            };
         }
         if self.state == news.verdict().state() {
             return Weight::Repeats;
@@ -105,6 +115,17 @@ impl News {
             Self::Unbinding { reply, .. } if reply.status.as_u16() < 400 => Verdict::Success,
             Self::Unbinding { .. } => Verdict::Failed,
             Self::Receipt { verdict, .. } => *verdict,
+        }
+    }
+
+    /// The attempt that was refused, when an answer refuses.
+    const fn refused(&self) -> Option<u32> {
+        match self {
+            Self::Answer {
+                n, success: false, ..
+            }
+            | Self::Unbinding { n, .. } => Some(*n),
+            Self::Answer { success: true, .. } | Self::Receipt { .. } => None,
         }
     }
 
