@@ -26,6 +26,9 @@ mod ask;
 mod call;
 pub mod dedup;
 mod drive;
+mod join;
+mod json;
+mod key;
 mod late;
 mod listen;
 mod parting;
@@ -35,8 +38,10 @@ mod proof;
 mod pursue;
 mod reading;
 mod record;
+mod repeat;
 pub mod round;
 pub mod routes;
+mod running;
 mod settle;
 pub mod told;
 
@@ -44,6 +49,7 @@ pub use late::Registry as LateRegistry;
 pub use pass::PassBody;
 pub use proof::Standing;
 pub use routes::{Route, Routes};
+pub use running::Calls;
 
 /// How long past `timeouts.total` the claim of a call in line holds: room for a last question and
 /// a slow commit, so that a shared ledger never takes a living call for dead.
@@ -67,6 +73,8 @@ pub struct Flow {
     pub metrics: Arc<Metrics>,
     /// What keeps this process from being ready.
     pub readiness: Arc<Readiness>,
+    /// Calls in flight, for repeats to join.
+    pub calls: Arc<Calls>,
     /// Exchanges past their attempt timeout.
     pub late: Arc<LateRegistry>,
     /// Cancelled when the process cannot wait for calls in line any longer: they are parked.
@@ -90,8 +98,8 @@ pub struct Request<B = Bytes> {
     pub method: Method,
     /// Path and query as they arrived.
     pub target: PathAndQuery,
-    /// The host the caller asked for.
-    pub host: Option<Arc<str>>,
+    /// The host in the target, when it names one; then the `Host` field does not count.
+    pub authority: Option<Arc<str>>,
     /// Its header fields as they arrived.
     pub headers: HeaderMap,
     /// Its body.
@@ -100,7 +108,7 @@ pub struct Request<B = Bytes> {
     pub peer: std::net::SocketAddr,
     /// The caller's protocol version.
     pub version: Version,
-    /// Cancelled when the caller is gone, as the route's `on_client_gone` understands it.
+    /// Cancelled when this caller is gone, as the route's `on_client_gone` understands it.
     pub gone: CancellationToken,
     /// When its head was complete.
     pub received: Mono,

@@ -24,6 +24,7 @@ use crate::telemetry::metrics::RouteMetrics;
 
 mod answer;
 pub mod body;
+mod clients;
 pub mod cores;
 mod floor;
 #[doc(hidden)]
@@ -38,6 +39,7 @@ mod tether;
 mod wire;
 
 pub use body::Payload;
+pub use clients::Clients;
 pub use cores::{Core, Cores};
 pub use line::Line;
 pub use listener::{Drained, Ingress, Settings};
@@ -58,8 +60,9 @@ pub trait Door: Send + Sync + 'static {
     /// The first route that matches, if any. `host` is as the caller wrote it.
     fn route(&self, host: Option<&str>, path: &str, method: &Method) -> Option<Arc<Self::Route>>;
 
-    /// Whose request this is; `None` when its key is missing or wrong.
-    fn client(&self, headers: &HeaderMap) -> Option<ClientName>;
+    /// Whose request this is; `None` when its key is missing or wrong. The key is taken out of
+    /// `headers`, so that it goes no further.
+    fn client(&self, headers: &mut HeaderMap) -> Option<ClientName>;
 
     /// Whether the request may come in: rate limits, a full ledger, a missing idempotency key.
     ///
@@ -144,24 +147,6 @@ impl<R, B> Request<R, B> {
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         identify::host(&self.uri, &self.headers)
-    }
-
-    fn map<C>(self, change: impl FnOnce(B) -> C) -> Request<R, C> {
-        Request {
-            route: self.route,
-            client: self.client,
-            call_id: self.call_id,
-            source: self.source,
-            method: self.method,
-            uri: self.uri,
-            headers: self.headers,
-            body: change(self.body),
-            peer: self.peer,
-            version: self.version,
-            gone: self.gone,
-            line: self.line,
-            received: self.received,
-        }
     }
 }
 

@@ -17,6 +17,7 @@ pub mod error;
 pub mod memory;
 pub mod pending;
 pub mod record;
+mod relay;
 mod rule;
 pub mod sqlite;
 pub mod step;
@@ -70,6 +71,17 @@ pub trait Ledger: Send + Sync {
         limit: usize,
     ) -> Pending<Vec<Due>>;
 
+    /// Claims one dead letter that waits in the queue, due or not, for a caller who repeats its
+    /// call; `None` when it waits no longer. Its rounds and their times stay as they are.
+    fn claim_letter(
+        &self,
+        row: RowId,
+        life: u32,
+        owner: Owner,
+        now: Wall,
+        lease_until: Wall,
+    ) -> Pending<Option<Due>>;
+
     /// The heartbeat: extends the lease, if `claim` is still the current one.
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written>;
 
@@ -94,8 +106,9 @@ pub trait Ledger: Send + Sync {
     /// Everything remembered about receipt endpoints.
     fn proofs(&self) -> Pending<Vec<ProofNote>>;
 
-    /// Removes up to `batch` calls whose window is over and whose dead letter, if any, ended longer
-    /// ago than the retention. Never an unresolved one.
+    /// Looks at up to `batch` ripe calls and removes those whose window is over and whose dead
+    /// letters, if any, ended longer ago than the retention. Never an unresolved one. Everybody who
+    /// writes waits meanwhile: a hundred at a time is a millisecond or two.
     fn purge(&self, now: Wall, batch: usize) -> Pending<Purged>;
 
     /// Since when this ledger would know a call.

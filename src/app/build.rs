@@ -23,7 +23,7 @@ use crate::compensate::Worker;
 use crate::config::Config;
 use crate::entropy::Minter;
 use crate::flow::{Flow, LateRegistry, Routes};
-use crate::ingress::{Cores, Ingress, Settings};
+use crate::ingress::{Clients, Cores, Ingress, Settings};
 use crate::ledger::{Ledger, Owner};
 use crate::telemetry::names::ROUTE_NONE;
 use crate::telemetry::readiness::Trouble;
@@ -133,6 +133,7 @@ async fn flow(
         node: Node::new(&config.node),
         metrics: Arc::clone(&ground.metrics),
         readiness: Arc::clone(&ground.readiness),
+        calls: Arc::default(),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),
         tasks: TaskTracker::new(),
@@ -179,6 +180,7 @@ fn open_ingress(
 ) -> Result<Ingress, StartError> {
     let door = CallerDoor {
         flow: Arc::clone(flow),
+        clients: Clients::new(&config.clients),
         ledger_fails,
     };
     let settings = Settings {

@@ -1,8 +1,8 @@
 //! The callers' door and the flow behind it, fitted together.
 //!
 //! Every field is handed on as it came; what a caller's leaving means is the one thing read here,
-//! because only the connection can tell a half-close from a reset. Deliberately absent: clients
-//! (everybody is `anonymous` until they are configured) and rate limits.
+//! because only the connection can tell a half-close from a reset. Deliberately absent: rate
+//! limits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +18,14 @@ use crate::call::policy::OnClientGone;
 use crate::config;
 use crate::flow::told::{Problem, Told};
 use crate::flow::{self, Flow, PassBody, Route};
-use crate::ingress::{Core, Door, Faced, Found, Knock, Line, Payload, Request};
+use crate::ingress::{Clients, Core, Door, Faced, Found, Knock, Line, Payload, Request};
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Upload;
 
 /// What stands behind the callers' door of one process.
 pub(super) struct CallerDoor {
     pub(super) flow: Arc<Flow>,
+    pub(super) clients: Clients,
     /// The ledger failed when it was last looked at.
     pub(super) ledger_fails: Arc<AtomicBool>,
 }
@@ -54,8 +55,8 @@ impl Door for CallerDoor {
         self.flow.routes.find(host, path, method).cloned()
     }
 
-    fn client(&self, _headers: &HeaderMap) -> Option<ClientName> {
-        Some(ClientName::anonymous())
+    fn client(&self, headers: &mut HeaderMap) -> Option<ClientName> {
+        self.clients.recognise(headers)
     }
 
     fn admit(&self, request: &Knock<'_, Route>) -> Result<(), Box<Problem>> {
@@ -124,7 +125,7 @@ fn asked<B, C>(
     request: Request<Route, B>,
     body: impl FnOnce(B) -> C,
 ) -> (flow::Request<C>, Option<Leaving>) {
-    let host = request.host().map(Arc::from);
+    let authority = request.uri.authority().map(|host| Arc::from(host.as_str()));
     let (gone, leaving) = match request.route.conf.policy.on_client_gone {
         OnClientGone::Finish => (request.gone, None),
         OnClientGone::Cancel => {
@@ -146,7 +147,7 @@ fn asked<B, C>(
         source: request.source,
         method: request.method,
         target: target.unwrap_or_else(|| PathAndQuery::from_static("/")),
-        host,
+        authority,
         headers: request.headers,
         body: body(request.body),
         peer: request.peer,

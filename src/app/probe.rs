@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{Ground, StartError};
-use crate::call::id::CallId;
+use crate::call::id::{CallId, ClientName};
 use crate::config::Route;
 use crate::upstream::receipt::{Question, RawAnswer};
 use crate::upstream::{Core, ReceiptEndpoint};
@@ -43,6 +43,7 @@ pub fn receipts(route: &Route, ground: &Ground) -> Result<Option<Probed>, StartE
         let question = Question {
             field: &route.call_id.header,
             call_id: &call_id,
+            client: &ClientName::anonymous(),
             key: None,
             traceparent: None,
             credentials: None,

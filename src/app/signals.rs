@@ -15,6 +15,8 @@ pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
+    /// A signal to stop has come and was not yet told.
+    told: bool,
 }
 
 impl Signals {
@@ -24,13 +26,18 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
+            told: false,
         })
     }
 
-    /// Resolves at the next signal to stop.
+    /// Resolves at the next signal to stop. Dropped before that, it loses none.
     pub(super) async fn told_to_stop(&mut self) {
-        self.next().await;
+        if !self.told {
+            self.next().await;
+            self.told = true;
+        }
         while timeout(TOGETHER, self.next()).await.is_ok() {}
+        self.told = false;
     }
 
     async fn next(&mut self) {

@@ -94,7 +94,10 @@ fn configuration(folder: &Path, tool: SocketAddr, more: &str) -> Config {
          admin: {{ listen: \"127.0.0.1:0\" }}\n\
          workers: 1\n\
          ledger: {{ url: \"sqlite:calls.db\", sync: normal }}\n\
-         routes: [{{ name: all, upstream: {{ url: \"http://{tool}\" }}, receipt: {{ believe_not_found: always }} }}]\n\
+         routes:\n\
+         - name: all\n  \
+           upstream: {{ url: \"http://{tool}\" }}\n  \
+           receipt: {{ believe_not_found: always }}\n\
          {more}\n"
     );
     config::parse(&text, "test.yaml", folder, &|_| None).unwrap()

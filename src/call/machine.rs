@@ -139,6 +139,7 @@ impl Machine {
             Event::Waited => self.waited(now, chance),
             Event::Closed => self.closed(now),
             Event::ClientGone => self.client_gone(),
+            Event::ClientBack => self.client_back(),
             Event::DeadlinePassed => self.deadline_passed(),
             Event::Draining => self.draining(chance),
             Event::Denied => self.denied(chance),
@@ -365,8 +366,14 @@ impl Machine {
         if self.tally.sends() > self.policy.retry.max_retries() {
             return Some(Reason::RetriesExhausted);
         }
-        let too_late = now.after(wait).after(self.useful()) > self.deadline;
-        too_late.then_some(Reason::Deadline)
+        (!self.has_room(now.after(wait))).then_some(Reason::Deadline)
+    }
+
+    /// Whether enough of `timeouts.total` is left at `then` for a send to be answered. The record
+    /// of a send takes its time, so this is asked once more when it is durable.
+    #[must_use]
+    pub fn has_room(&self, then: Mono) -> bool {
+        then.after(self.useful()) <= self.deadline
     }
 
     fn useful(&self) -> Duration {
@@ -457,6 +464,14 @@ impl Machine {
     fn client_gone(&mut self) -> Step {
         if self.policy.on_client_gone == OnClientGone::Cancel && self.sending == Sending::Allowed {
             self.sending = Sending::Cancelled;
+        }
+        Step::Keep
+    }
+
+    /// A repeat asks for the call, so it may be sent again.
+    fn client_back(&mut self) -> Step {
+        if self.sending == Sending::Cancelled {
+            self.sending = Sending::Allowed;
         }
         Step::Keep
     }

@@ -215,6 +215,12 @@ impl Retry {
         self.max_retries
     }
 
+    /// The first wait, and how long a call is not asked about again for those who repeat it.
+    #[must_use]
+    pub const fn base(&self) -> Duration {
+        self.base
+    }
+
     /// Whether a resend may follow an attempt that ended for `cause`.
     #[must_use]
     pub fn resends_after(&self, cause: Cause) -> bool {

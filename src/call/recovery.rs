@@ -1,9 +1,10 @@
-//! The recovery machine: one round of the compensation queue over one dead letter (contract
-//! "Compensation queue").
+//! The recovery machine: one pass over one dead letter, by a round of the compensation queue or on
+//! behalf of a caller who repeats the call (contract "Compensation queue", "Duplicates").
 //!
 //! The same events and steps as in line, so that one driver performs both; `Park` here means "the
-//! round is over": the next round, or a human. A round asks the receipt; only one that believes
-//! NOT_FOUND, on a route with `resend: true`, sends again, at most once, and never the last round.
+//! pass is over": the next round, a human, or the row as it was. A pass asks the receipt and sends
+//! at most once, when it believes NOT_FOUND: a round on routes with `resend: true`, never the last
+//! one; a repeat within the allowance that the line and all repeats share (rule 6).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +16,38 @@ use super::step::{Ending, Event, Parked, Parking, Reason, Step};
 use super::tally::Tally;
 use super::time::{Chance, Mono};
 
-/// One round over one dead letter.
+/// A send on behalf of a caller needs this share of `timeouts.attempt` until its deadline: with
+/// less, a healthy tool's answer could no longer arrive.
+const USEFUL_SHARE_OF_ATTEMPT: u32 = 2;
+
+/// One pass over one dead letter.
 #[derive(Clone, Debug)]
 pub struct Recovery {
     policy: Arc<Policy>,
     tally: Tally,
-    round: usize,
+    errand: Errand,
     sending: Sending,
     phase: Phase,
+    /// The last receipt says that a gateway further in still works on the call.
+    worked_on: bool,
+}
+
+/// On whose behalf the dead letter is taken up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Errand {
+    /// This round of the queue, 1-based.
+    Round(usize),
+    /// A caller who repeats the call.
+    Repeat(Patience),
+}
+
+/// What bounds a pass on behalf of a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// When the caller is told that nobody knows.
+    pub deadline: Mono,
+    /// How long ago the call was sent last; its backoff counts from there.
+    pub last_sent: Duration,
 }
 
 /// Whether this dead letter may be sent again at all.
@@ -36,6 +61,8 @@ pub enum Sending {
     RouteChanged,
     /// The caller cancelled it.
     Cancelled,
+    /// A human decides about it; it is only asked about.
+    WithHuman,
 }
 
 /// What the round is doing.
@@ -45,6 +72,8 @@ enum Phase {
     New,
     /// The first question of the round.
     Asking,
+    /// The rest of the backoff is running; this answer allowed the resend.
+    Resting(Answer),
     /// Exchanges left from before are being closed.
     Closing,
     /// `settle` is running.
@@ -72,10 +101,33 @@ impl Recovery {
     ) -> Self {
         Self {
             tally: Tally::recovered(now, sends, unclear),
-            round: round as usize,
+            errand: Errand::Round(round as usize),
             policy,
             sending,
             phase: Phase::New,
+            worked_on: false,
+        }
+    }
+
+    /// Notes what the answer to the question under way says besides its state: whether a gateway
+    /// further in still works on the call. While it does, a human here could only wait as well, so
+    /// the queue goes on asking after the last round.
+    pub const fn worked_on(&mut self, worked_on: bool) {
+        self.worked_on = worked_on;
+    }
+
+    /// A pass on behalf of a caller who repeats the call, over a call as in [`new`](Self::new).
+    #[must_use]
+    pub fn repeat(
+        policy: Arc<Policy>,
+        now: Mono,
+        patience: Patience,
+        known: (u8, bool),
+        sending: Sending,
+    ) -> Self {
+        Self {
+            errand: Errand::Repeat(patience),
+            ..Self::new(policy, now, 0, known, sending)
         }
     }
 
@@ -85,19 +137,30 @@ impl Recovery {
         &self.tally
     }
 
-    /// How long the attempt of a round may take.
+    /// When its caller is told; a round has none.
     #[must_use]
-    pub fn attempt_bound(&self) -> Duration {
-        self.policy.timeouts.attempt
+    pub const fn deadline(&self) -> Option<Mono> {
+        match self.errand {
+            Errand::Round(_) => None,
+            Errand::Repeat(patience) => Some(patience.deadline),
+        }
+    }
+
+    /// How long the attempt that begins now may take.
+    #[must_use]
+    pub fn attempt_bound(&self, now: Mono) -> Duration {
+        let attempt = self.policy.timeouts.attempt;
+        self.deadline()
+            .map_or(attempt, |deadline| attempt.min(deadline.since(now)))
     }
 
     /// The next step after `event`.
     pub fn on(&mut self, event: Event, now: Mono, chance: Chance) -> Step {
         match event {
-            Event::Begun => self.begun(chance),
+            Event::Begun => self.begun(now, chance),
             Event::Receipt(answer) => self.receipt(now, chance, answer),
             Event::Closed => self.closed(now, chance),
-            Event::Waited => self.waited(chance),
+            Event::Waited => self.waited(now, chance),
             Event::Attempted {
                 outcome,
                 retry_after,
@@ -114,29 +177,38 @@ impl Recovery {
             Event::Denied | Event::LedgerFailed | Event::Draining => {
                 self.over(Reason::LedgerFailed, chance)
             }
-            // A round has no caller and no deadline; answers of a round are always collected.
-            Event::ClientGone | Event::DeadlinePassed => Step::Keep,
+            Event::DeadlinePassed => self.deadline_passed(chance),
+            // A round has no caller, and what was begun for one is finished; answers are always
+            // collected.
+            Event::ClientGone | Event::ClientBack => Step::Keep,
             Event::Head(_) => self.impossible(chance),
         }
     }
 
-    /// Whether this is the last round, which only asks.
-    fn is_last(&self) -> bool {
-        self.round >= self.policy.compensation.rounds.len()
+    fn may_send(&self, now: Mono) -> bool {
+        let policy = &self.policy;
+        let allowance = match self.errand {
+            // The last round only asks.
+            Errand::Round(round) => {
+                policy.compensation.resend && round < policy.compensation.rounds.len()
+            }
+            Errand::Repeat(patience) => {
+                let useful = policy.timeouts.attempt / USEFUL_SHARE_OF_ATTEMPT;
+                self.tally.sends() <= policy.retry.max_retries()
+                    && patience.deadline.since(now) >= useful
+            }
+        };
+        allowance && self.sending == Sending::Allowed
     }
 
-    fn may_send(&self) -> bool {
-        self.policy.compensation.resend && !self.is_last() && self.sending == Sending::Allowed
-    }
-
-    fn begun(&mut self, chance: Chance) -> Step {
+    fn begun(&mut self, now: Mono, chance: Chance) -> Step {
         if self.phase != Phase::New {
             return self.impossible(chance);
         }
         if !self.tally.is_unclear() {
             // Nothing ever reached the tool: there is nothing to ask about.
-            return if self.may_send() {
-                self.send()
+            return if self.may_send(now) {
+                self.rest(Answer::State(State::Unknown), chance)
             } else {
                 self.over_unsettled(chance)
             };
@@ -145,11 +217,9 @@ impl Recovery {
             self.phase = Phase::Asking;
             return Step::Ask;
         }
-        let declared = self
-            .tally
-            .permits(Answer::State(State::Unknown), &self.policy);
-        if declared && self.may_send() {
-            self.send()
+        let unknown = Answer::State(State::Unknown);
+        if self.tally.permits(unknown, &self.policy) && self.may_send(now) {
+            self.rest(unknown, chance)
         } else {
             self.manual(Reason::NoReceipt)
         }
@@ -180,19 +250,16 @@ impl Recovery {
             | Answer::NotFound => {}
         }
         match self.phase {
-            Phase::Confirming => self.confirmed(answer, chance),
-            Phase::Asking if self.may_send() && self.tally.permits(answer, &self.policy) => {
-                match answer {
-                    Answer::NotFound => self.close(),
-                    // Declared: the tool dedupes by call id.
-                    Answer::State(_) => self.send(),
-                }
+            Phase::Confirming => self.confirmed(now, answer, chance),
+            Phase::Asking if self.may_send(now) && self.tally.permits(answer, &self.policy) => {
+                self.rest(answer, chance)
             }
             Phase::AskingAgain if answer == Answer::NotFound && self.refused().is_some() => {
                 self.close()
             }
             Phase::New
             | Phase::Asking
+            | Phase::Resting(_)
             | Phase::Closing
             | Phase::Settling
             | Phase::InFlight
@@ -208,6 +275,29 @@ impl Recovery {
                 let kept = self.tally.kept().map(|kept| kept.n);
                 self.end(Ending::ReceiptFailed { kept })
             }
+        }
+    }
+
+    /// The rest of the backoff before a resend that `answer` allows. Rounds lie further apart than
+    /// any backoff.
+    fn rest(&mut self, answer: Answer, chance: Chance) -> Step {
+        let Errand::Repeat(patience) = self.errand else {
+            return self.allowed_by(answer);
+        };
+        let backoff = self.policy.retry.backoff(self.tally.sends().into(), chance);
+        let rest = backoff.saturating_sub(patience.last_sent);
+        if rest.is_zero() {
+            return self.allowed_by(answer);
+        }
+        self.phase = Phase::Resting(answer);
+        Step::Wait(rest)
+    }
+
+    fn allowed_by(&mut self, answer: Answer) -> Step {
+        match answer {
+            Answer::NotFound => self.close(),
+            // Declared (the tool dedupes by call id), or nothing ever reached it.
+            Answer::State(_) => self.send(),
         }
     }
 
@@ -227,20 +317,30 @@ impl Recovery {
         Step::Wait(self.tally.settle_left(now, &self.policy))
     }
 
-    fn waited(&mut self, chance: Chance) -> Step {
-        if self.phase != Phase::Settling {
-            return self.impossible(chance);
+    fn waited(&mut self, now: Mono, chance: Chance) -> Step {
+        match self.phase {
+            Phase::Settling => {
+                self.phase = Phase::Confirming;
+                Step::Ask
+            }
+            Phase::Resting(answer) if self.may_send(now) => self.allowed_by(answer),
+            Phase::Resting(_) => self.over_unsettled(chance),
+            Phase::New
+            | Phase::Asking
+            | Phase::Closing
+            | Phase::Confirming
+            | Phase::InFlight
+            | Phase::AskingAgain
+            | Phase::Ended => self.impossible(chance),
         }
-        self.phase = Phase::Confirming;
-        Step::Ask
     }
 
-    fn confirmed(&mut self, answer: Answer, chance: Chance) -> Step {
+    fn confirmed(&mut self, now: Mono, answer: Answer, chance: Chance) -> Step {
         if let (Answer::NotFound, Some(ending)) = (answer, self.refused()) {
             return self.end(ending);
         }
         // A refusal forbids a resend, so a round sends at most once.
-        if self.may_send() && self.tally.permits(answer, &self.policy) {
+        if self.may_send(now) && self.tally.permits(answer, &self.policy) {
             self.send()
         } else {
             self.over_unsettled(chance)
@@ -285,10 +385,29 @@ impl Recovery {
         }
     }
 
+    /// The caller has waited long enough. An attempt in flight ends by its own bound.
+    fn deadline_passed(&mut self, chance: Chance) -> Step {
+        match (self.errand, self.phase) {
+            (Errand::Round(_), _) | (Errand::Repeat(_), Phase::InFlight | Phase::Ended) => {
+                Step::Keep
+            }
+            (
+                Errand::Repeat(_),
+                Phase::New
+                | Phase::Asking
+                | Phase::Resting(_)
+                | Phase::Closing
+                | Phase::Settling
+                | Phase::Confirming
+                | Phase::AskingAgain,
+            ) => self.over(Reason::Deadline, chance),
+        }
+    }
+
     /// Nothing was learnt that ends the call: the next round, or a human after the last.
     fn over_unsettled(&mut self, chance: Chance) -> Step {
         let reason = match self.sending {
-            Sending::Allowed | Sending::Cancelled => Reason::RoundsExhausted,
+            Sending::Allowed | Sending::Cancelled | Sending::WithHuman => Reason::RoundsExhausted,
             Sending::NoCredential => Reason::CredentialNotKept,
             Sending::RouteChanged => Reason::RouteChanged,
         };
@@ -296,7 +415,12 @@ impl Recovery {
     }
 
     fn over(&mut self, reason: Reason, chance: Chance) -> Step {
-        let Some(gap) = self.policy.compensation.rounds.get(self.round).copied() else {
+        let Errand::Round(round) = self.errand else {
+            return self.as_before(reason);
+        };
+        let rounds = &self.policy.compensation.rounds;
+        let beyond = rounds.last().filter(|_| self.worked_on);
+        let Some(gap) = rounds.get(round).or(beyond).copied() else {
             return self.manual(reason);
         };
         self.phase = Phase::Ended;
@@ -309,10 +433,24 @@ impl Recovery {
     }
 
     fn manual(&mut self, reason: Reason) -> Step {
+        // Whether a human is needed is for the rounds to find out; a receipt FAILED that one shall
+        // see is no question of time.
+        if matches!(self.errand, Errand::Repeat(_)) && reason != Reason::ReportedFailure {
+            return self.as_before(reason);
+        }
         self.phase = Phase::Ended;
         Step::Park(Parking {
             reason,
             state: Parked::Manual,
+            kept: None,
+        })
+    }
+
+    fn as_before(&mut self, reason: Reason) -> Step {
+        self.phase = Phase::Ended;
+        Step::Park(Parking {
+            reason,
+            state: Parked::AsBefore,
             kept: None,
         })
     }

@@ -45,6 +45,8 @@ pub enum Event {
     Closed,
     /// The last waiter has gone.
     ClientGone,
+    /// Somebody waits again: a repeat joined after the last one had gone.
+    ClientBack,
     /// `timeouts.total` has passed.
     DeadlinePassed,
     /// The process ends before the call does.
@@ -123,6 +125,8 @@ pub enum Parked {
     NeverSent,
     /// Nothing ever reached the tool, but it may be sent by a round after this wait.
     Unsent(Duration),
+    /// Where it was: a repeat's question taught nothing, and the dead letter is due as before.
+    AsBefore,
 }
 
 /// Why a call became a dead letter, or why a round ended without settling it: a closed set, also

@@ -13,6 +13,7 @@ use super::resolved::{Admin, Config, Drain, LedgerConfig, LedgerUrl, Limits, Log
 use super::route::Effects;
 use scope::Scope;
 
+mod clients;
 mod names;
 mod receipt;
 mod route;
@@ -55,6 +56,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn config(&mut self, root: &Value) -> Config {
         let scope = Scope::new(root, &Path::default());
+        let clients = self.clients(&scope);
         let routes = self.routes(&scope);
         let config = Config {
             node: self
@@ -69,6 +71,7 @@ impl Builder<'_> {
             admin: self.admin(&scope.section("admin")),
             ledger: self.ledger(&scope.section("ledger")),
             drain: drain(&scope.section("drain")),
+            clients,
             routes,
             warnings: Vec::new(),
         };
@@ -83,6 +86,9 @@ impl Builder<'_> {
             .routes
             .iter()
             .any(|route| route.effects != Effects::None);
+        if config.clients.is_empty() && !scope.any_bad(&["clients"]) {
+            self.warn_about_lone_tenants(&config.routes);
+        }
         if config.ledger.url == LedgerUrl::Memory && may_act {
             let path = scope.section("ledger").blame(&["url"]);
             self.warn(

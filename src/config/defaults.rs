@@ -11,7 +11,7 @@ use http::header::HeaderName;
 use super::resolved::{
     Admin, Drain, LedgerConfig, LedgerUrl, Limits, Log, LogFormat, LogLevel, Sync,
 };
-use super::route::{BodyLimits, Idempotency, PoolConfig, ResultPointers};
+use super::route::{BodyLimits, Idempotency, KeyHash, PoolConfig, ResultPointers};
 use super::template::JsonPointer;
 use crate::call::outcome::Cause;
 use crate::call::policy::{
@@ -113,6 +113,11 @@ impl Default for Idempotency {
     fn default() -> Self {
         Self {
             header: HeaderName::from_static("idempotency-key"),
+            key: None,
+            hash: KeyHash::Sha256,
+            required: false,
+            send_header: None,
+            send_body: None,
             window: DAY,
         }
     }

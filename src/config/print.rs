@@ -6,11 +6,12 @@
 
 use serde_json::{Map, Value, json};
 
+use super::clients::Client;
 use super::file::fill::escape;
 use super::file::to_yaml;
 use super::file::units::{show_duration, show_size};
 use super::resolved::{Config, LedgerUrl};
-use super::route::{Effects, Endpoint, ReceiptRule, Route, Upstream, Words};
+use super::route::{Effects, Endpoint, Idempotency, ReceiptRule, Route, Upstream, Words};
 use super::snapshot::resend_words;
 use super::words::Word;
 use crate::call::policy::{Policy, Receipts, Retry};
@@ -61,9 +62,15 @@ impl Config {
                 "delay": show_duration(self.drain.delay),
                 "grace": show_duration(self.drain.grace),
             },
+            "clients": self.clients.iter().map(show_client).collect::<Vec<_>>(),
             "routes": self.routes.iter().map(|route| show_route(route)).collect::<Vec<_>>(),
         })
     }
+}
+
+fn show_client(client: &Client) -> Value {
+    let path = client.key_file.display().to_string();
+    json!({ "name": &*client.name, "key_file": escape(&path) })
 }
 
 fn show_route(route: &Route) -> Value {
@@ -107,13 +114,7 @@ fn show_route(route: &Route) -> Value {
             "max_kept_response": show_size(route.body.max_kept_response),
         }),
     );
-    put(
-        "idempotency",
-        json!({
-            "header": route.idempotency.header.as_str(),
-            "window": show_duration(route.idempotency.window),
-        }),
-    );
+    put("idempotency", show_keys(&route.idempotency));
     put("compensation", show_compensation(route));
     put(
         "unresolved_status",
@@ -159,6 +160,9 @@ fn show_upstream(upstream: &Upstream) -> Value {
         "max_idle": upstream.pool.max_idle,
     });
     shown["late_max"] = upstream.late_max.into();
+    if let Some(field) = &upstream.tenant_header {
+        shown["tenant_header"] = field.as_str().into();
+    }
     shown["formerly"] = upstream.formerly.iter().map(|url| escape(url)).collect();
     shown
 }
@@ -239,6 +243,29 @@ fn show_retry(retry: &Retry) -> Value {
         "on": n.on.into_iter().map(word).collect::<Vec<_>>(),
         "resend_on": resend_words(n.resend_on),
     })
+}
+
+fn show_keys(keys: &Idempotency) -> Value {
+    let mut shown = json!({
+        "header": keys.header.as_str(),
+        "hash": word(keys.hash),
+        "required": keys.required,
+        "window": show_duration(keys.window),
+    });
+    if let Some(template) = &keys.key {
+        shown["key"] = template.to_string().into();
+    }
+    let mut send = Map::new();
+    if let Some(header) = &keys.send_header {
+        send.insert("header".to_owned(), header.as_str().into());
+    }
+    if let Some(body) = &keys.send_body {
+        send.insert("body".to_owned(), body.as_str().into());
+    }
+    if !send.is_empty() {
+        shown["send"] = Value::Object(send);
+    }
+    shown
 }
 
 fn show_compensation(route: &Route) -> Value {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::clients::Client;
 use super::route::Route;
 use super::words::Word;
 
@@ -32,6 +33,8 @@ pub struct Config {
     pub ledger: LedgerConfig,
     /// How the process leaves.
     pub drain: Drain,
+    /// The callers and their keys; empty: every caller is `anonymous`.
+    pub clients: Vec<Client>,
     /// The routes, first match wins; never empty.
     pub routes: Vec<Arc<Route>>,
     /// What is allowed but probably not meant; `check` and `serve` print it.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use http::header::HeaderName;
 use http::{HeaderMap, Method, StatusCode};
 
+use super::key_template::KeyTemplate;
 use super::matcher::Matcher;
 use super::template::{JsonPointer, Template};
 use crate::call::policy::Policy;
@@ -70,6 +71,8 @@ pub struct Upstream {
     pub pool: PoolConfig,
     /// Exchanges kept open past their attempt timeout.
     pub late_max: usize,
+    /// The field that tells the tool who calls. `None`: the tool sees one name space of call ids.
+    pub tenant_header: Option<HeaderName>,
     /// Addresses this tool had before, normalised.
     pub formerly: Vec<Arc<str>>,
 }
@@ -295,13 +298,42 @@ pub enum ResponseMode {
     Collect,
 }
 
+/// How a derived key is hashed (`idempotency.hash`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyHash {
+    /// SHA-256 in hexadecimal.
+    Sha256,
+    /// MD5 in hexadecimal: for tools whose keys are made that way elsewhere too.
+    Md5,
+    /// Not at all.
+    Plain,
+}
+
 /// The business key, and how long it and the call id bind (`idempotency`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotency {
     /// The header field with the client's key.
     pub header: HeaderName,
+    /// How a key is derived from a request that brings none.
+    pub key: Option<KeyTemplate>,
+    /// How a derived key is hashed.
+    pub hash: KeyHash,
+    /// Whether a call without a key is refused.
+    pub required: bool,
+    /// The field of the requests to the tool; `header` unless another one is named.
+    pub send_header: Option<HeaderName>,
+    /// Where the key goes in a JSON body.
+    pub send_body: Option<JsonPointer>,
     /// How long ids and keys bind after their call was settled.
     pub window: Duration,
+}
+
+impl Idempotency {
+    /// The header field that carries the key to the tool.
+    #[must_use]
+    pub fn sent_in(&self) -> &HeaderName {
+        self.send_header.as_ref().unwrap_or(&self.header)
+    }
 }
 
 impl std::fmt::Debug for CaFile {

@@ -107,10 +107,15 @@ mod tests {
             std::fs::write(path, text()).unwrap();
         }
         let committed = std::fs::read_to_string(path).unwrap();
-        assert_eq!(
-            committed,
-            text(),
-            "run this test with CALLGATE_BLESS=1 and commit the file"
+        let wanted = text();
+        let differs = committed
+            .lines()
+            .zip(wanted.lines())
+            .position(|(a, b)| a != b);
+        assert!(
+            committed == wanted,
+            "line {} differs; run this test with CALLGATE_BLESS=1 and commit the file",
+            differs.map_or(0, |line| line + 1)
         );
     }
 

@@ -4,6 +4,8 @@
 use super::*;
 
 mod accepted;
+mod chains;
+mod clients;
 mod refused;
 
 /// The environment of these tests.

@@ -2,7 +2,7 @@
 //! and the printer alike.
 
 use super::resolved::{LogFormat, LogLevel, Sync};
-use super::route::{Accepted, Credentials, HostMode, ResponseMode, UpstreamKind};
+use super::route::{Accepted, Credentials, HostMode, KeyHash, ResponseMode, UpstreamKind};
 use crate::call::outcome::Cause;
 use crate::call::policy::{BelieveNotFound, OnClientGone, OnFailed, Records, UnresolvedAnswer};
 
@@ -43,6 +43,7 @@ words! {
     UpstreamKind { Tool = "tool", Callgate = "callgate" }
     Credentials { Forward = "forward", None = "none" }
     Accepted { Final = "final", Pending = "pending" }
+    KeyHash { Sha256 = "sha256", Md5 = "md5", Plain = "none" }
     ResponseMode { Auto = "auto", Stream = "stream", Collect = "collect" }
     Cause { Connect = "connect", Timeout = "timeout", Disconnect = "disconnect", Status = "5xx" }
     BelieveNotFound { Proven = "proven", Always = "always" }

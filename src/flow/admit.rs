@@ -1,7 +1,8 @@
-//! Letting a call in: its record, its claim, and the answer when the id is already known.
+//! Letting a call in: a place at the call it names, its record, its claim.
 //!
 //! Nothing leaves before the claim is durable. A ledger that cannot be written refuses the call;
-//! nothing is sent then, and neither id nor key is bound.
+//! nothing is sent then, and neither id nor key is bound. Deliberately absent: what becomes of a
+//! request whose id is known (`join` while the call runs, `repeat` afterwards).
 
 use std::sync::Arc;
 
@@ -12,20 +13,39 @@ use http::{HeaderMap, HeaderValue};
 
 use super::call::{Call, Decider, Place, Sendable};
 use super::drive::Drive;
-use super::told::{Problem, Told, Word};
-use super::{Flow, Request, dedup, parting, reading, record};
+use super::join;
+use super::key::{self, Key};
+use super::running::{Asked, Entered, Lead};
+use super::told::{Problem, Told};
+use super::{Flow, Request, dedup, reading, record};
 use crate::call::code::{Code, Repeat, Sent};
+use crate::call::id::{CallId, IdSource};
 use crate::call::machine::Machine;
-use crate::call::time::Wall;
+use crate::call::policy::OnClientGone;
+use crate::call::time::{Mono, Wall};
 use crate::ledger::{Begun, Claim, LedgerError, NewCall, StoredRequest};
-use crate::telemetry::labels::{AvoidedBy, Bound};
-use crate::telemetry::log::CallLine;
+use crate::telemetry::labels::Bound;
+use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::upstream::Core;
 use crate::upstream::headers::{self, Hop};
 
+/// A request at the door of its call.
+pub(super) struct Visit {
+    pub(super) request: Request<Bytes>,
+    /// Path and query as they go to the tool.
+    pub(super) target: PathAndQuery,
+    /// The request's fields as every send carries them.
+    pub(super) fields: HeaderMap,
+    pub(super) asked: Asked,
+    /// Its key before it was hashed.
+    pub(super) business_key: Option<Arc<str>>,
+    /// How long its caller waits for a call that is another request's to end.
+    pub(super) until: Mono,
+}
+
 impl Flow {
     /// Makes the call (`effects: once`): records it, sends it, settles it or parks it. Runs to its
-    /// end whether its caller stays or not.
+    /// end whether its caller stays or not. A repeat gets the first one's answer instead.
     pub async fn call(self: &Arc<Self>, core: &Core, mut request: Request<Bytes>) -> Told {
         let Ok(target) = request.route.tool.target(&request.target) else {
             let detail = "The path cannot be appended to the tool's address. Correct the path.";
@@ -35,38 +55,102 @@ impl Flow {
                 detail,
             );
         };
+        let until = join::until(&request);
+        let fingerprint =
+            record::fingerprint(&request.method, request.target.as_str(), &request.body);
+        let key = identified(&mut request);
         let fields = self.prepared(&mut request);
-        let new = self.record(&request, &target, &fields, core);
-        match self.ledger.begin(new).await {
-            Ok(Begun::Claimed(claim)) => {
-                let recorded = core.clock.mono();
-                let times = (request.received, recorded);
-                let gone = request.gone.clone();
-                let call = claimed(request, target, fields, claim, core.clock.wall());
-                let machine = Machine::new(Arc::clone(&call.route.conf.policy), recorded);
-                let mut drive = Drive::new(self, core, call, Decider::Line(machine), gone);
-                drive.received(times.0, times.1);
-                drive.run().await
-            }
-            Ok(begun) => {
-                let told = known(&request, begun);
-                line(&request, &fields, &told, core);
-                told
-            }
-            Err(e) => {
-                let told = self.unrecorded(&request, &e);
-                line(&request, &fields, &told, core);
-                told
+        let (key, refused) = match key {
+            Ok(key) => (key, None),
+            Err(problem) => (None, Some(problem)),
+        };
+        let visit = Visit {
+            asked: Asked {
+                client: request.client.clone(),
+                call_id: request.call_id.clone(),
+                fingerprint,
+                key: key.as_ref().map(|key| Arc::clone(&key.text)),
+            },
+            business_key: key.and_then(|key| key.business),
+            request,
+            target,
+            fields,
+            until,
+        };
+        if let Some(problem) = refused {
+            return visit.refused(problem, core);
+        }
+        loop {
+            match self.calls.enter(&visit.asked) {
+                Entered::First(lead) => return self.lead(core, visit, lead).await,
+                Entered::Second(seat) => {
+                    if let Some(told) = self.join(core, &visit, &seat).await {
+                        return told;
+                    }
+                }
             }
         }
+    }
+
+    /// The first one at its call.
+    async fn lead(self: &Arc<Self>, core: &Core, visit: Visit, lead: Lead) -> Told {
+        let told = self.begin(core, visit, &lead).await;
+        lead.tell(&told);
+        told
+    }
+
+    /// The ledger decides whether the call may be sent.
+    async fn begin(self: &Arc<Self>, core: &Core, visit: Visit, lead: &Lead) -> Told {
+        let mut joins = true;
+        loop {
+            let known = match self.ledger.begin(self.record(&visit, core)).await {
+                Ok(Begun::Claimed(claim)) => {
+                    lead.claimed();
+                    return self.drive(core, visit, claim, lead).await;
+                }
+                Ok(Begun::Known(known)) if known.same_request => known,
+                Ok(Begun::KeyTaken(known)) if known.same_request => known,
+                Ok(Begun::KeyTaken(_)) => return visit.refused(dedup::key_reused_problem(), core),
+                Ok(Begun::Known(_)) => return visit.refused(dedup::reused_problem(), core),
+                Ok(Begun::Foreign) => return visit.refused(dedup::foreign_problem(), core),
+                Err(e) => return visit.refused(self.unrecorded(&visit.request, &e), core),
+            };
+            let call = &known.call;
+            let runs = call.settled.is_none() && call.dead_letter.is_none();
+            if !(joins && runs && call.call_id != visit.request.call_id) {
+                return self.repeat(core, &visit, *known).await;
+            }
+            if let Some(told) = self.join_first(core, &visit, call).await {
+                return told;
+            }
+            // It ended meanwhile; its end is recorded before whatever is asked from here on.
+            joins = false;
+        }
+    }
+
+    async fn drive(self: &Arc<Self>, core: &Core, visit: Visit, claim: Claim, lead: &Lead) -> Told {
+        let recorded = core.clock.mono();
+        let (received, gone) = (visit.request.received, visit.request.gone.clone());
+        let call = visit.claimed(claim, core.clock.wall());
+        let policy = &call.route.conf.policy;
+        let waiters = lead.attendance(gone, policy.on_client_gone == OnClientGone::Cancel);
+        let machine = Machine::new(Arc::clone(policy), recorded);
+        let mut drive = Drive::new(self, core, call, Decider::Line(machine), waiters);
+        drive.received(received, recorded);
+        drive.run().await
     }
 
     /// The call as the ledger takes it. Its credentials end here.
     fn record(
         &self,
-        request: &Request<Bytes>,
-        target: &PathAndQuery,
-        fields: &HeaderMap,
+        Visit {
+            request,
+            target,
+            fields,
+            asked,
+            business_key,
+            ..
+        }: &Visit,
         core: &Core,
     ) -> NewCall {
         let route = &request.route;
@@ -79,13 +163,9 @@ impl Flow {
             route: Arc::clone(&route.conf.name),
             upstream: Arc::clone(route.tool.address()),
             policy: Arc::clone(&route.policy_text),
-            fingerprint: record::fingerprint(
-                &request.method,
-                request.target.as_str(),
-                &request.body,
-            ),
-            idempotency_key: None,
-            business_key: None,
+            fingerprint: asked.fingerprint,
+            idempotency_key: asked.key.clone(),
+            business_key: business_key.clone(),
             request: StoredRequest {
                 method: request.method.clone(),
                 target: Arc::from(target.as_str()),
@@ -100,7 +180,8 @@ impl Flow {
             window: route.conf.idempotency.window,
             first_send: true,
             promised: false,
-            exclusive_id: true,
+            // A tool that is not told who calls sees one name space of call ids.
+            exclusive_id: route.tool.tenant_header().is_none(),
         }
     }
 
@@ -108,14 +189,11 @@ impl Flow {
     /// traces are there.
     pub(super) fn prepared<B>(&self, request: &mut Request<B>) -> HeaderMap {
         let mut fields = std::mem::take(&mut request.headers);
-        let host = request
-            .host
-            .as_deref()
-            .and_then(|host| HeaderValue::from_str(host).ok());
-        let forwarded = headers::forwarded(request.peer.ip(), host.as_ref(), "http");
-        if let Some(host) = host {
+        let host = request.authority.as_deref();
+        if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
             fields.insert(HOST, host);
         }
+        let forwarded = headers::forwarded(request.peer.ip(), fields.get(HOST), "http");
         let hop = Hop {
             node: &self.node,
             version: request.version,
@@ -125,7 +203,7 @@ impl Flow {
         fields
     }
 
-    fn unrecorded(&self, request: &Request<Bytes>, error: &LedgerError) -> Told {
+    fn unrecorded(&self, request: &Request<Bytes>, error: &LedgerError) -> Problem {
         let (code, detail) = match error {
             LedgerError::Overloaded { .. } => {
                 self.metrics.bounds.inc(Bound::LedgerQueue);
@@ -146,68 +224,94 @@ impl Flow {
         };
         let mut problem = Problem::new(code, detail, Sent::Unknown, Repeat::SameCallIdOnly);
         problem.retry_after = Some(std::time::Duration::from_secs(1));
-        Told::refused(Some((request.call_id.clone(), request.source)), problem)
+        problem
     }
 }
 
-fn claimed(
-    request: Request<Bytes>,
-    target: PathAndQuery,
-    fields: HeaderMap,
-    claim: Claim,
-    now: Wall,
-) -> Call {
-    let secret = &request.route.conf.secret_headers;
-    let credential = record::credentials(&fields, secret).next().is_some();
-    Call {
-        first_sent: now,
-        same_address: true,
-        place: Place::Line,
-        client: request.client,
-        call_id: request.call_id,
-        source: request.source,
-        claim,
-        request: Sendable {
-            method: request.method,
-            target,
-            headers: fields,
-            idempotency_key: None,
-            body: request.body,
-            credential,
-        },
-        route: request.route,
+/// The key of the request, which is put into its body where the route says so.
+fn identified(request: &mut Request<Bytes>) -> Result<Option<Key>, Problem> {
+    let key = key::of(request)?;
+    if let Some(key) = &key
+        && let Some(body) = key::in_body(request, key)?
+    {
+        request.body = body;
     }
+    Ok(key)
 }
 
-fn known(request: &Request<Bytes>, begun: Begun) -> Told {
-    let refused = |problem| Told::refused(Some((request.call_id.clone(), request.source)), problem);
-    let known = match begun {
-        Begun::Known(known) | Begun::KeyTaken(known) => known,
-        Begun::Foreign => return refused(dedup::reused_problem()),
-        Begun::Claimed(_) => return refused(parting::internal()),
-    };
-    let told = dedup::told(&known);
-    if told.word == Word::Replayed {
-        request.route.metrics.avoided.inc(AvoidedBy::Replay);
+impl Visit {
+    /// The call that this request has made its own.
+    fn claimed(self, claim: Claim, now: Wall) -> Call {
+        let idempotency_key = self.key_value();
+        let request = self.request;
+        let secret = &request.route.conf.secret_headers;
+        let credential = record::credentials(&self.fields, secret).next().is_some();
+        Call {
+            first_sent: now,
+            same_address: true,
+            place: Place::Line,
+            client: request.client,
+            call_id: request.call_id,
+            source: request.source,
+            claim,
+            request: Sendable {
+                method: request.method,
+                target: self.target,
+                headers: self.fields,
+                idempotency_key,
+                body: request.body,
+                credential,
+            },
+            route: request.route,
+        }
     }
-    told
-}
 
-/// The line of a call that was not driven.
-fn line(request: &Request<Bytes>, fields: &HeaderMap, told: &Told, core: &Core) {
-    CallLine {
-        call_id: Some(&request.call_id),
-        source: Some(request.source),
-        route: &request.route.conf.name,
-        client: Some(&request.client),
-        outcome: told.word,
-        status: told.shown.status(),
-        code: told.shown.code(),
-        attempts: &[],
-        total: core.clock.mono().since(request.received),
-        recorded: None,
-        trace_id: reading::trace_id(fields),
-        clean: false,
+    /// The key as the tool gets it.
+    pub(super) fn key_value(&self) -> Option<HeaderValue> {
+        let key = self.asked.key.as_deref()?;
+        Some(HeaderValue::from_str(key).expect("a key is visible ASCII"))
     }
-    .emit();
+
+    /// What is told about a call that another request with this one's key began.
+    pub(super) fn about_first(&self, told: Told, first: &CallId) -> Told {
+        if *first == self.request.call_id {
+            return told;
+        }
+        Told {
+            call: self.named(),
+            original: Some(first.clone()),
+            ..told
+        }
+    }
+
+    /// A refusal of this request.
+    fn refused(&self, problem: Problem, core: &Core) -> Told {
+        let told = Told::refused(self.named(), problem);
+        self.line(&told, &[], core);
+        told
+    }
+
+    /// The call's id, and who made it.
+    pub(super) fn named(&self) -> Option<(CallId, IdSource)> {
+        Some((self.request.call_id.clone(), self.request.source))
+    }
+
+    /// The line of a request that was not the first at its call.
+    pub(super) fn line(&self, told: &Told, attempts: &[AttemptLine], core: &Core) {
+        CallLine {
+            call_id: Some(&self.request.call_id),
+            source: Some(self.request.source),
+            route: &self.request.route.conf.name,
+            client: Some(&self.request.client),
+            outcome: told.word,
+            status: told.shown.status(),
+            code: told.shown.code(),
+            attempts,
+            total: core.clock.mono().since(self.request.received),
+            recorded: None,
+            trace_id: reading::trace_id(&self.fields),
+            clean: false,
+        }
+        .emit();
+    }
 }

@@ -15,7 +15,7 @@ use super::drive::{Carried, Drive};
 use super::proof;
 use super::record;
 use super::routes::{Receipts, Route};
-use crate::call::id::CallId;
+use crate::call::id::{CallId, ClientName};
 use crate::call::receipt::{Answer, Belief, Doubt, State};
 use crate::call::time::Mono;
 use crate::config::route::Credentials;
@@ -30,6 +30,7 @@ struct Inquiry {
     core: Core,
     route: Arc<Route>,
     call_id: CallId,
+    client: ClientName,
     key: Option<HeaderValue>,
     traceparent: Option<HeaderValue>,
     credentials: Option<HeaderMap>,
@@ -47,6 +48,7 @@ impl Inquiry {
             core: core.clone(),
             route: Arc::clone(&call.route),
             call_id: call.call_id.clone(),
+            client: call.client.clone(),
             key: call.request.idempotency_key.clone(),
             traceparent: call.request.headers.get(headers::TRACEPARENT).cloned(),
             credentials: forwarded_credentials(call),
@@ -70,6 +72,7 @@ impl Inquiry {
         let question = Question {
             field: &self.route.conf.call_id.header,
             call_id: &self.call_id,
+            client: &self.client,
             key: self.key.as_ref().and_then(|key| key.to_str().ok()),
             traceparent: self.traceparent.as_ref(),
             credentials: self.credentials.as_ref(),
@@ -94,10 +97,10 @@ fn detail(asked: &Asked) -> Option<Arc<str>> {
 /// The caller's credential fields, in line and where the route forwards them.
 fn forwarded_credentials(call: &Call) -> Option<HeaderMap> {
     let rule = call.route.conf.receipt.as_ref()?;
-    let forwards = call.place == Place::Line
-        && call.request.credential
-        && rule.credentials == Credentials::Forward;
-    forwards.then(|| {
+    let has_caller = matches!(call.place, Place::Line | Place::Repeat(_));
+    let forwards =
+        has_caller && call.request.credential && rule.credentials == Credentials::Forward;
+    let fields = forwards.then(|| {
         let from = &call.request.headers;
         let mut fields = HeaderMap::new();
         for name in record::credentials(from, &call.route.conf.secret_headers) {
@@ -106,7 +109,8 @@ fn forwarded_credentials(call: &Call) -> Option<HeaderMap> {
             }
         }
         fields
-    })
+    });
+    fields.filter(|fields| !fields.is_empty())
 }
 
 impl Drive {
@@ -120,6 +124,7 @@ impl Drive {
     pub(super) fn heard(&mut self, heard: Heard) -> Answer {
         let Heard { asked, took } = heard;
         let (answer, doubt) = self.weigh(&asked);
+        self.decider.worked_on(asked.worked_on);
         let route = &self.call.route;
         route.metrics.receipts.inc(answer);
         if matches!(asked.answer, RawAnswer::State(_)) {

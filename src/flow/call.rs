@@ -17,10 +17,9 @@ use crate::call::recovery::Recovery;
 use crate::call::step::{Event, Step};
 use crate::call::tally::Tally;
 use crate::call::time::{Chance, Mono, Wall};
-use crate::config::route::Accepted;
 use crate::ledger::{Claim, Reply};
 use crate::upstream::headers::{self, Length, Mark};
-use crate::upstream::{Answer, Outgoing, Payload};
+use crate::upstream::{Answer, Mode, Outgoing, Payload, Terms};
 
 /// A call that was claimed.
 #[derive(Debug)]
@@ -52,6 +51,17 @@ pub(super) enum Place {
     Line,
     /// The compensation worker holds its lease, in this round.
     Round(u32),
+    /// A dead letter that a caller asks for again.
+    Repeat(Hold),
+}
+
+/// Whether a repeat holds the lease of the dead letter it asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// It does, and gives it back; so many rounds were done.
+    Leased(u32),
+    /// It only asks: a human holds the call.
+    Nothing,
 }
 
 /// The request as it is sent, and sent again, byte for byte.
@@ -76,7 +86,7 @@ pub(super) struct Sendable {
 pub(super) enum Decider {
     /// In line.
     Line(Machine),
-    /// In a round.
+    /// In a round, or for a repeat of a dead letter.
     Round(Recovery),
 }
 
@@ -102,6 +112,15 @@ impl Decider {
         }
     }
 
+    /// Notes whether a gateway further in still works on the call.
+    pub(super) const fn worked_on(&mut self, worked_on: bool) {
+        match self {
+            // In line a caller waits, and `timeouts.total` ends that in any case.
+            Self::Line(_) => {}
+            Self::Round(recovery) => recovery.worked_on(worked_on),
+        }
+    }
+
     /// What is known about the attempts.
     #[must_use]
     pub(super) const fn tally(&self) -> &Tally {
@@ -116,16 +135,25 @@ impl Decider {
     pub(super) fn attempt_bound(&self, now: Mono) -> Duration {
         match self {
             Self::Line(machine) => machine.attempt_bound(now),
-            Self::Round(recovery) => recovery.attempt_bound(),
+            Self::Round(recovery) => recovery.attempt_bound(now),
         }
     }
 
-    /// When `timeouts.total` passes; a round has no such bound.
+    /// Whether a send that begins now can still be answered in line.
+    #[must_use]
+    pub(super) fn has_room(&self, now: Mono) -> bool {
+        match self {
+            Self::Line(machine) => machine.has_room(now),
+            Self::Round(_) => true,
+        }
+    }
+
+    /// When the caller has waited long enough; a round has no such bound.
     #[must_use]
     pub(super) const fn deadline(&self) -> Option<Mono> {
         match self {
             Self::Line(machine) => Some(machine.deadline()),
-            Self::Round(_) => None,
+            Self::Round(recovery) => recovery.deadline(),
         }
     }
 }
@@ -159,6 +187,7 @@ impl Call {
             attempts: u32::from(attempts),
             shown,
             same_id_only: false,
+            original: None,
             recorded: true,
         }
     }
@@ -167,12 +196,6 @@ impl Call {
     #[must_use]
     pub(super) fn problem(&self, word: Word, attempts: u8, problem: Problem) -> Told {
         self.told(word, attempts, Shown::Problem(problem))
-    }
-
-    /// Whether an answer with this status only promises the work (`accepted: pending`).
-    #[must_use]
-    pub(super) fn is_promise(&self, status: http::StatusCode) -> bool {
-        status == http::StatusCode::ACCEPTED && self.route.conf.accepted == Accepted::Pending
     }
 
     /// An answer as the ledger keeps it.
@@ -200,14 +223,32 @@ impl Call {
             .is_some()
     }
 
+    /// How its exchanges are run.
+    #[must_use]
+    pub(super) fn terms(&self) -> Terms {
+        let route = &self.route.conf;
+        Terms {
+            connect: route.policy.timeouts.connect,
+            idle: route.policy.timeouts.idle,
+            max_kept: route.body.max_kept_response,
+            mode: match self.place {
+                Place::Line => Mode::from(route.response),
+                Place::Round(_) | Place::Repeat(_) => Mode::Collect,
+            },
+        }
+    }
+
     /// The request of attempt `n`.
     #[must_use]
-    pub(super) fn outgoing(&self, n: u8, cause: Option<Cause>) -> Outgoing {
-        let mut fields = self.request.headers.clone();
+    pub(super) fn outgoing(&mut self, n: u8, cause: Option<Cause>) -> Outgoing {
+        // The copy stays behind for a resend: what is sent has room for what is stamped on it.
+        let copy = self.request.headers.clone();
+        let mut fields = std::mem::replace(&mut self.request.headers, copy);
         let conf = &self.route.conf;
         let mark = Mark {
             field: &conf.call_id.header,
             call_id: &self.call_id,
+            client: &self.client,
             source: self.source,
             attempt: u32::from(n),
             cause,
@@ -215,7 +256,7 @@ impl Call {
                 .request
                 .idempotency_key
                 .as_ref()
-                .map(|key| (&conf.idempotency.header, key)),
+                .map(|key| (conf.idempotency.sent_in(), key)),
             traceparent: None,
         };
         let method = self.request.method.clone();

@@ -2,7 +2,8 @@
 //!
 //! The ledger's claim has already decided that the id is taken; here the known call is only put
 //! into words. A mismatch is found before anything else, so that another request under a used id
-//! never learns more than that. Deliberately absent: waiting for a running call, and any send.
+//! never learns more than that. Deliberately absent: waiting for a running call (`join`), asking
+//! about an unresolved one (`repeat`), and any send.
 
 use std::time::Duration;
 
@@ -11,19 +12,17 @@ use serde_json::json;
 use super::record;
 use super::told::{Problem, Shown, Told, Whole, Word};
 use crate::call::code::{Code, Repeat, Sent};
+use crate::call::id::{CallId, IdSource};
 use crate::call::receipt::State;
 use crate::ledger::{CallView, DeadState, Kept, Known, Reply, SettledBy, Settlement, Verdict};
 
 /// How soon a repeat of a running call may ask again: as good a guess as any before the call's end.
 const RUNNING_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What the repeat is told about the known call.
+/// What the repeat of the same request is told about the known call.
 #[must_use]
 pub fn told(known: &Known) -> Told {
     let call = &known.call;
-    if !known.same_request {
-        return reused(call);
-    }
     if let Some(settled) = &call.settled {
         return replayed(call, settled);
     }
@@ -41,7 +40,19 @@ pub fn told(known: &Known) -> Told {
     }
 }
 
-/// What a request under somebody else's id is told.
+/// What a request under another client's id is told: nothing about that call, not even whether it
+/// is the same request.
+#[must_use]
+pub fn foreign_problem() -> Problem {
+    Problem::new(
+        Code::CallIdReused,
+        "This call id cannot be used. Send this request under another id.",
+        Sent::No,
+        Repeat::Never,
+    )
+}
+
+/// What another request under a used id is told.
 #[must_use]
 pub fn reused_problem() -> Problem {
     Problem::new(
@@ -53,8 +64,16 @@ pub fn reused_problem() -> Problem {
     )
 }
 
-fn reused(call: &CallView) -> Told {
-    Told::refused(Some((call.call_id.clone(), call.source)), reused_problem())
+/// What another request under a taken key is told.
+#[must_use]
+pub fn key_reused_problem() -> Problem {
+    Problem::new(
+        Code::IdempotencyKeyReused,
+        "This idempotency key belongs to another request (other method, path, query or body). \
+         Send this request under a key of its own.",
+        Sent::No,
+        Repeat::Never,
+    )
 }
 
 fn told_about(call: &CallView, word: Word, shown: Shown) -> Told {
@@ -63,19 +82,22 @@ fn told_about(call: &CallView, word: Word, shown: Shown) -> Told {
         word,
         attempts: call.sends,
         shown,
+        original: None,
         same_id_only: false,
         recorded: true,
     }
 }
 
 fn running(call: &CallView) -> Told {
-    let sent = if call.sends == 0 {
-        Sent::No
-    } else {
-        Sent::Maybe
-    };
+    in_progress((call.call_id.clone(), call.source), call.sends, call.state)
+}
+
+/// What a repeat is told when the call runs and it cannot wait for its end.
+#[must_use]
+pub(super) fn in_progress(named: (CallId, IdSource), sends: u32, state: State) -> Told {
+    let sent = if sends == 0 { Sent::No } else { Sent::Maybe };
     let problem = Problem {
-        state: Some(call.state),
+        state: Some(state),
         retry_after: Some(RUNNING_RETRY_AFTER),
         ..Problem::new(
             Code::InProgress,
@@ -84,7 +106,15 @@ fn running(call: &CallView) -> Told {
             Repeat::SameCallIdOnly,
         )
     };
-    told_about(call, Word::Refused, Shown::Problem(problem))
+    Told {
+        call: Some(named),
+        word: Word::Refused,
+        attempts: sends,
+        shown: Shown::Problem(problem),
+        original: None,
+        same_id_only: false,
+        recorded: true,
+    }
 }
 
 fn reversed(call: &CallView) -> Told {
@@ -235,7 +265,7 @@ fn digest(reply: &Reply) -> Problem {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes
         .iter()

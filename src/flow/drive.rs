@@ -9,12 +9,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 use super::Flow;
 use super::call::{Call, Decider, Place, Replies, Said};
 use super::late::LateSet;
 use super::reading;
+use super::running::Attendance;
 use super::told::Told;
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::receipt::Answer as Word;
@@ -22,8 +21,8 @@ use crate::call::step::{Event, Step};
 use crate::call::time::{Mono, Wall};
 use crate::ledger::{Entry, Intention, Written};
 use crate::telemetry::labels::AttemptResult;
-use crate::telemetry::log::{AttemptLine, CallLine};
-use crate::upstream::{Answer, Core, Ended, Exchange, Mode, StreamAnswer, Terms};
+use crate::telemetry::log::AttemptLine;
+use crate::upstream::{Answer, Core, Ended, Exchange, StreamAnswer};
 
 /// A call under way.
 pub(super) struct Drive {
@@ -41,13 +40,12 @@ pub(super) struct Drive {
     pub(super) receipt: Carried,
     /// The head of an answer that is being streamed, until somebody passes it on.
     pub(super) stream: Option<Box<StreamAnswer>>,
-    /// Cancelled when the last waiter has gone.
-    pub(super) gone: CancellationToken,
+    /// Who waits for the call.
+    pub(super) waiters: Attendance,
     /// When the head of the caller's request was complete, and when its record was durable.
-    times: Option<(Mono, Mono)>,
+    pub(super) times: Option<(Mono, Mono)>,
     /// Waited since the last send.
     waited: Duration,
-    gone_told: bool,
     draining_told: bool,
 }
 
@@ -76,9 +74,9 @@ impl Drive {
         core: &Core,
         call: Call,
         decider: Decider,
-        gone: CancellationToken,
-    ) -> Self {
-        Self {
+        waiters: Attendance,
+    ) -> Box<Self> {
+        Box::new(Self {
             late: LateSet::new(&flow.late, call.claim.row),
             flow: Arc::clone(flow),
             core: core.clone(),
@@ -89,12 +87,11 @@ impl Drive {
             lines: Vec::new(),
             receipt: Carried::default(),
             stream: None,
-            gone,
+            waiters,
             times: None,
             waited: Duration::ZERO,
-            gone_told: false,
             draining_told: false,
-        }
+        })
     }
 
     /// Notes when the caller's request came and when its record was durable, for the log.
@@ -103,13 +100,13 @@ impl Drive {
     }
 
     /// Drives the call from its record to its end, or to the head of a streamed answer.
-    pub(super) async fn run(mut self) -> Told {
+    pub(super) async fn run(mut self: Box<Self>) -> Told {
         let first = self.on(Event::Begun);
         self.run_from(first).await
     }
 
     /// Goes on from `step` until the caller can be told something.
-    pub(super) async fn run_from(mut self, mut step: Step) -> Told {
+    pub(super) async fn run_from(mut self: Box<Self>, mut step: Step) -> Told {
         loop {
             step = match step {
                 Step::PassHead(n) => return self.pass_head(n),
@@ -118,7 +115,7 @@ impl Drive {
                     Err(step) => step,
                 },
                 Step::Park(parking) => {
-                    let told = self.park(parking).await;
+                    let told = Box::pin(self.park(parking)).await;
                     return self.leave(told);
                 }
                 Step::Send { .. } | Step::Ask | Step::Wait(_) | Step::CloseEarlier | Step::Keep => {
@@ -132,9 +129,10 @@ impl Drive {
     pub(super) async fn perform(&mut self, step: Step) -> Step {
         match step {
             Step::Send { n, cause } => self.send(n, cause).await,
-            Step::Ask => self.ask().await,
-            Step::Wait(d) => self.wait(d).await,
-            Step::CloseEarlier => self.close().await,
+            // Rare beside a send, and larger: they take room only when they happen.
+            Step::Ask => Box::pin(self.ask()).await,
+            Step::Wait(d) => Box::pin(self.wait(d)).await,
+            Step::CloseEarlier => Box::pin(self.close()).await,
             // Nothing runs here that could be kept running, and what ends a call ends elsewhere:
             // to the machine this is an event that cannot happen.
             Step::Keep | Step::PassHead(_) | Step::Answer(_) | Step::Park(_) => {
@@ -206,13 +204,23 @@ impl Drive {
                 self.call.route.metrics.retries.inc(cause);
             }
         }
+        self.waiters.sent(n);
         let began = self.now();
+        if !self.decider.has_room(began) {
+            let took = Duration::ZERO;
+            let attempt = Attempt { n, cause, took };
+            return self.unsent(
+                attempt,
+                "when it was recorded no time was left for an answer",
+            );
+        }
         let bound = self.decider.attempt_bound(began);
         let mut exchange = self.exchange(n, cause);
         let patience = self.core.wheel.sleep(bound);
         let ended = {
             let first = async {
                 tokio::select! {
+                    biased;
                     ended = &mut exchange => Some(ended),
                     () = patience => None,
                 }
@@ -236,7 +244,7 @@ impl Drive {
                 drop(exchange);
                 self.ended(attempt, ended, trouble).await
             }
-            Ok(None) => self.timed_out(attempt, exchange).await,
+            Ok(None) => Box::pin(self.timed_out(attempt, exchange)).await,
             // A late success settled the call; this exchange may still speak.
             Err(step) => {
                 self.attempted(attempt, Outcome::Unclear(Unclear::Timeout), None);
@@ -246,37 +254,33 @@ impl Drive {
         }
     }
 
-    fn exchange(&self, n: u8, cause: Option<Cause>) -> Exchange {
-        let route = &self.call.route.conf;
-        let mode = match self.call.place {
-            Place::Line => Mode::from(route.response),
-            Place::Round(_) => Mode::Collect,
-        };
-        let terms = Terms {
-            connect: route.policy.timeouts.connect,
-            idle: route.policy.timeouts.idle,
-            max_kept: route.body.max_kept_response,
-            mode,
-        };
+    fn exchange(&mut self, n: u8, cause: Option<Cause>) -> Exchange {
         let outgoing = self.call.outgoing(n, cause);
-        Exchange::new(
-            &self.core,
-            self.call.route.tool.destination(),
-            outgoing,
-            terms,
-        )
+        let to = self.call.route.tool.destination();
+        Exchange::new(&self.core, to, outgoing, self.call.terms())
+    }
+
+    /// The end of an attempt of which no byte was written.
+    fn unsent(&mut self, attempt: Attempt, why: &str) -> Step {
+        let outcome = Outcome::NotSent(NotSent::Connect);
+        self.attempted(attempt, outcome, Some(Box::from(why)));
+        self.on(Event::Attempted {
+            outcome,
+            retry_after: None,
+            open: false,
+        })
     }
 
     async fn ended(&mut self, attempt: Attempt, ended: Ended, trouble: Option<Box<str>>) -> Step {
         let (outcome, retry_after) = match ended {
             Ended::Collected(answer) => {
-                let reading = reading::read(&self.call.route.conf, &answer);
-                let retry_after = reading::retry_after(&answer.headers);
+                let outcome = reading::read(&self.call.route.conf, &answer);
+                let said = (outcome, reading::retry_after(&answer.headers));
                 self.replies.put(attempt.n, Said::Answer(answer));
-                (Outcome::Answered(reading), retry_after)
+                said
             }
             Ended::Streaming(stream) => {
-                return self.streaming(attempt, stream).await;
+                return Box::pin(self.streaming(attempt, stream)).await;
             }
             Ended::NotSent(why) => (Outcome::NotSent(why), None),
             Ended::Unclear(why) => (Outcome::Unclear(why), None),
@@ -289,26 +293,24 @@ impl Drive {
         })
     }
 
-    /// An answer that is passed on while it arrives, or one that settles nothing and is only read
-    /// to its end.
+    /// Passes an answer on while it arrives, or reads one that settles nothing to its end.
     async fn streaming(&mut self, attempt: Attempt, stream: Box<StreamAnswer>) -> Step {
         let reading = Reading::by_status(stream.status);
-        let promise = self.call.is_promise(stream.status);
         let settles = match reading {
-            Reading::Success(_) => !promise,
+            Reading::Success(_) => true,
             Reading::Failure(_) | Reading::Unbinding(_) => !self.decider.tally().is_unclear(),
             Reading::Pending(_) | Reading::Kept(_) => false,
         };
+        let settles = settles && !reading::is_open(&self.call.route.conf, &stream);
         if settles && self.call.place == Place::Line {
             self.attempted(attempt, Outcome::Answered(reading), None);
             self.stream = Some(stream);
             return self.on(Event::Head(reading));
         }
-        let outcome = match reading::drain(*stream).await {
-            Some(reply) => {
+        let outcome = match reading::read_to_end(&self.call.route.conf, *stream).await {
+            Some((outcome, reply)) => {
                 self.replies.put(attempt.n, Said::Kept(reply));
-                let pending = Reading::Pending(reading.status());
-                Outcome::Answered(if promise { pending } else { reading })
+                outcome
             }
             None => Outcome::Unclear(Unclear::Disconnect),
         };
@@ -322,13 +324,7 @@ impl Drive {
 
     async fn timed_out(&mut self, attempt: Attempt, exchange: Exchange) -> Step {
         if exchange.is_unsent() {
-            let outcome = Outcome::NotSent(NotSent::Connect);
-            self.attempted(attempt, outcome, Some(Box::from("no connection in time")));
-            return self.on(Event::Attempted {
-                outcome,
-                retry_after: None,
-                open: false,
-            });
+            return self.unsent(attempt, "no connection in time");
         }
         let outcome = Outcome::Unclear(Unclear::Timeout);
         self.attempted(attempt, outcome, exchange.trouble());
@@ -416,7 +412,10 @@ impl Drive {
         operation: impl Future<Output = T>,
         until_deadline: bool,
     ) -> Result<T, Step> {
-        self.note_if_waiting(until_deadline);
+        if until_deadline {
+            // The history of an attempt that settled nothing is worth reading while the call waits.
+            self.note();
+        }
         let mut operation = pin!(operation);
         let deadline = self.decider.deadline().filter(|_| until_deadline);
         let mut deadline = pin!(self.until(deadline));
@@ -425,7 +424,9 @@ impl Drive {
         loop {
             let event = tokio::select! {
                 biased;
-                end = self.late.next(), if !self.late.is_empty() => self.spoke(end).await,
+                end = self.late.next(), if !self.late.is_empty() => {
+                    Box::pin(self.spoke(end)).await
+                }
                 done = &mut operation => return Ok(done),
                 () = &mut deadline, if !passed => {
                     passed = true;
@@ -435,22 +436,12 @@ impl Drive {
                     self.draining_told = true;
                     Event::Draining
                 }
-                () = self.gone.cancelled(), if !self.gone_told => {
-                    self.gone_told = true;
-                    Event::ClientGone
-                }
+                event = self.waiters.change() => event,
             };
             let step = self.on(event);
             if step != Step::Keep {
                 return Err(step);
             }
-        }
-    }
-
-    /// The history of an attempt that settled nothing is worth reading while the call waits.
-    fn note_if_waiting(&mut self, waiting: bool) {
-        if waiting {
-            self.note();
         }
     }
 
@@ -466,36 +457,19 @@ impl Drive {
     }
 
     /// The caller can be told; what may still speak is heard in the background.
-    pub(super) fn leave(mut self, told: Told) -> Told {
-        self.note();
+    pub(super) fn leave(self: Box<Self>, told: Told) -> Told {
         self.line(&told);
+        self.part();
+        told
+    }
+
+    /// Nothing more is done here; what may still speak is heard in the background.
+    pub(super) fn part(mut self: Box<Self>) {
+        self.note();
         if !self.late.is_empty() {
             let core = self.core.clone();
             let tasks = self.flow.tasks.clone();
             drop(core.spawn(tasks.track_future(self.listen())));
         }
-        told
-    }
-
-    /// The line of the log, once the caller is told.
-    fn line(&self, told: &Told) {
-        let Some((received, recorded)) = self.times else {
-            return;
-        };
-        CallLine {
-            call_id: Some(&self.call.call_id),
-            source: Some(self.call.source),
-            route: &self.call.route.conf.name,
-            client: Some(&self.call.client),
-            outcome: told.word,
-            status: told.shown.status(),
-            code: told.shown.code(),
-            attempts: &self.lines,
-            total: self.now().since(received),
-            recorded: Some(recorded.since(received)),
-            trace_id: reading::trace_id(&self.call.request.headers),
-            clean: false,
-        }
-        .emit();
     }
 }

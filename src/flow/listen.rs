@@ -27,17 +27,18 @@ impl Drive {
     /// What a late exchange's end says to the machine.
     pub(super) async fn spoke(&mut self, end: LateEnd) -> Event {
         let n = end.n;
+        let conf = &self.call.route.conf;
         let said = match end.ended {
-            Some(Ended::Collected(answer)) => Some((
-                reading::read(&self.call.route.conf, &answer),
-                Said::Answer(answer),
-            )),
-            Some(Ended::Streaming(stream)) => reading::drain(*stream)
+            Some(Ended::Collected(answer)) => {
+                Some((reading::read(conf, &answer), Said::Answer(answer)))
+            }
+            Some(Ended::Streaming(stream)) => reading::read_to_end(conf, *stream)
                 .await
-                .map(|reply| (Reading::by_status(reply.status), Said::Kept(reply))),
+                .map(|(outcome, reply)| (outcome, Said::Kept(reply))),
             Some(Ended::NotSent(_) | Ended::Unclear(_)) | None => None,
         };
-        let Some((reading, said)) = said else {
+        // A gateway further in that refused this late says nothing about the call.
+        let Some((Outcome::Answered(reading), said)) = said else {
             return Event::LateEnded { n };
         };
         self.history.push(Entry::Ended {
@@ -58,7 +59,7 @@ impl Drive {
     }
 
     /// Hears late exchanges after the call was told or parked: their answers are still facts.
-    pub(super) async fn listen(mut self) {
+    pub(super) async fn listen(mut self: Box<Self>) {
         while !self.late.is_empty() {
             let end = self.late.next().await;
             let event = self.spoke(end).await;

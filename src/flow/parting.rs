@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::header::RETRY_AFTER;
 
-use super::call::Call;
+use super::call::{self, Call, Hold};
 use super::told::{Problem, Shown, Told, Whole, Word};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::IdSource;
@@ -36,14 +36,26 @@ pub(super) struct Unresolved {
 }
 
 impl Unresolved {
+    /// The record of it; `None` where nothing is held that could be given up.
+    pub(super) fn intention(&self, call: &Call, now: Wall) -> Option<Intention> {
+        match call.place {
+            call::Place::Line => Some(self.park(call, now)),
+            call::Place::Round(round) => Some(self.next_round(round, now)),
+            call::Place::Repeat(Hold::Leased(rounds)) => Some(self.give_back(rounds)),
+            call::Place::Repeat(Hold::Nothing) => None,
+        }
+    }
+
     /// The record of a call that leaves the line.
-    pub(super) fn park(&self, call: &Call, now: Wall) -> Intention {
+    fn park(&self, call: &Call, now: Wall) -> Intention {
         let place = match self.parking.state {
             Parked::Queued(wait) | Parked::Unsent(wait) => Place::Queued {
                 due: now.after(wait),
             },
             Parked::Manual => Place::Manual,
             Parked::NeverSent => Place::NeverSent,
+            // Never said in line; were it, the next round would find out.
+            Parked::AsBefore => Place::Queued { due: now },
         };
         Intention::Park(Park {
             reason: self.parking.reason.as_str().into(),
@@ -55,7 +67,7 @@ impl Unresolved {
     }
 
     /// The record of a round that ended without settling the call.
-    pub(super) fn next_round(&self, round: u32, now: Wall) -> Intention {
+    fn next_round(&self, round: u32, now: Wall) -> Intention {
         let last_error = Arc::clone(&self.last_error);
         match self.parking.state {
             Parked::Queued(wait) | Parked::Unsent(wait) => Intention::NextRound {
@@ -63,22 +75,37 @@ impl Unresolved {
                 due: now.after(wait),
                 last_error,
             },
-            Parked::Manual | Parked::NeverSent => {
-                let reason = self.parking.reason.as_str().into();
-                Intention::Manual {
-                    reason,
-                    round,
-                    last_error,
-                }
+            Parked::AsBefore => Intention::ReleaseLease,
+            Parked::Manual | Parked::NeverSent => self.manual(round),
+        }
+    }
+
+    /// A repeat gives the dead letter back; rounds and their times do not move.
+    fn give_back(&self, rounds: u32) -> Intention {
+        match self.parking.state {
+            Parked::Manual => self.manual(rounds),
+            Parked::AsBefore | Parked::Queued(_) | Parked::Unsent(_) | Parked::NeverSent => {
+                Intention::ReleaseLease
             }
+        }
+    }
+
+    fn manual(&self, round: u32) -> Intention {
+        Intention::Manual {
+            reason: self.parking.reason.as_str().into(),
+            round,
+            last_error: Arc::clone(&self.last_error),
         }
     }
 
     /// Counts a new dead letter, and the resend that was wanted and not allowed.
     pub(super) fn count(&self, call: &Call) {
         let metrics = &call.route.metrics;
-        if call.place == super::call::Place::Line {
-            metrics.parked.inc(self.parking.reason);
+        match call.place {
+            call::Place::Line => metrics.parked.inc(self.parking.reason),
+            call::Place::Round(_) => {}
+            // What a repeat did not get is no news of the dead letter.
+            call::Place::Repeat(_) => return,
         }
         if let Some(denied) = denied(self.parking.reason) {
             metrics.denied.inc(denied);
@@ -101,7 +128,9 @@ impl Unresolved {
                 };
                 call.problem(Word::Unresolved, self.sends, problem)
             }
-            Parked::Queued(_) | Parked::Manual | Parked::NeverSent => self.unknown(call),
+            Parked::Queued(_) | Parked::Manual | Parked::AsBefore | Parked::NeverSent => {
+                self.unknown(call)
+            }
         }
     }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 
 use super::told::{Problem, Shown, Told, Whole, Word};
@@ -17,6 +18,7 @@ use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::policy::Policy;
 use crate::call::time::Mono;
+use crate::ledger::record::{headers_from_text, headers_to_text};
 use crate::telemetry::labels::AttemptResult;
 use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::upstream::headers::{self, Length, Mark};
@@ -33,14 +35,22 @@ pub enum PassBody {
     Arriving(Upload),
 }
 
+/// The fields of a request: prepared once, stamped per send.
+struct Fields {
+    /// What the first send takes.
+    prepared: Option<HeaderMap>,
+    /// What a resend is made of. Text, because a copy of a map touches the count of every name and
+    /// value in it, and nearly no request is sent again.
+    kept: Vec<u8>,
+}
+
 /// A request on its way through.
 struct Pass<'a> {
     flow: &'a Flow,
     core: &'a Core,
     request: &'a Request<PassBody>,
-    target: http::uri::PathAndQuery,
-    /// Prepared once; stamped per send.
-    fields: http::HeaderMap,
+    target: PathAndQuery,
+    fields: Fields,
     deadline: Mono,
     lines: Vec<AttemptLine>,
 }
@@ -53,7 +63,7 @@ impl Flow {
             let call = Some((request.call_id, request.source));
             return Told::refused_unseen(call, Code::BadRequest, detail);
         };
-        let fields = self.prepared(&mut request);
+        let fields = Fields::new(self.prepared(&mut request));
         let total = request.route.conf.policy.timeouts.total;
         let mut pass = Pass {
             flow: self,
@@ -61,7 +71,7 @@ impl Flow {
             target,
             fields,
             deadline: core.clock.mono().after(total),
-            lines: Vec::new(),
+            lines: Vec::with_capacity(1),
             request: &request,
         };
         let told = pass.run().await;
@@ -77,7 +87,8 @@ impl Pass<'_> {
         let mut cause = None;
         for n in 1u8.. {
             let (outcome, answer) = self.send(n, cause, policy).await;
-            let wait = self.repeat_after(n, outcome, policy);
+            let through = answer.as_ref().is_some_and(reading::came_through_a_gateway);
+            let wait = self.repeat_after(n, outcome, policy).filter(|_| !through);
             match (wait, answer) {
                 (Some(wait), answer) => {
                     drop(answer);
@@ -85,7 +96,9 @@ impl Pass<'_> {
                     cause = Some(outcome.cause());
                     route.metrics.retries.inc(outcome.cause());
                 }
-                (None, Some(shown)) => return self.told(Word::Answered, n, shown),
+                (None, Some(shown)) => {
+                    return self.told(reading::word(&route.conf, &shown), n, shown);
+                }
                 (None, None) => return self.failed(n, outcome),
             }
         }
@@ -109,6 +122,8 @@ impl Pass<'_> {
         let to = self.request.route.tool.destination();
         let mut exchange = Exchange::new(self.core, to, self.outgoing(n, cause), terms);
         let ended = tokio::select! {
+            // An answer that is there counts, also on the tick of its timeout.
+            biased;
             ended = &mut exchange => ended,
             () = self.core.wheel.sleep(bound) => match exchange.is_unsent() {
                 true => Ended::NotSent(NotSent::Connect),
@@ -145,10 +160,11 @@ impl Pass<'_> {
             ),
             PassBody::Arriving(upload) => (upload.lend(), Length::AsAnnounced),
         };
-        let mut fields = self.fields.clone();
+        let mut fields = self.fields.take();
         let mark = Mark {
             field: &route.conf.call_id.header,
             call_id: &self.request.call_id,
+            client: &self.request.client,
             source: self.request.source,
             attempt: u32::from(n),
             cause,
@@ -184,11 +200,14 @@ impl Pass<'_> {
             && tellable
             && n <= policy.retry.max_retries()
             && policy.retry.resends_after(outcome.cause());
+        if !allowed {
+            return None;
+        }
         let wait = policy
             .retry
             .backoff(u32::from(n), self.flow.entropy.chance());
         let room = self.core.clock.mono().after(wait) < self.deadline;
-        (allowed && room).then_some(wait)
+        room.then_some(wait)
     }
 
     fn failed(&self, n: u8, outcome: Outcome) -> Told {
@@ -222,6 +241,7 @@ impl Pass<'_> {
             word,
             attempts: u32::from(n),
             shown,
+            original: None,
             same_id_only: false,
             recorded: false,
         }
@@ -229,6 +249,10 @@ impl Pass<'_> {
 
     fn line(&self, told: &Told) {
         let clean = told.word == Word::Answered && self.lines.len() == 1;
+        if !CallLine::is_wanted(clean) {
+            return;
+        }
+        let fields = self.fields.again();
         CallLine {
             call_id: Some(&self.request.call_id),
             source: Some(self.request.source),
@@ -240,10 +264,35 @@ impl Pass<'_> {
             attempts: &self.lines,
             total: self.core.clock.mono().since(self.request.received),
             recorded: None,
-            trace_id: reading::trace_id(&self.fields),
+            trace_id: reading::trace_id(&fields),
             clean,
         }
         .emit();
+    }
+}
+
+impl Fields {
+    const fn new(prepared: HeaderMap) -> Self {
+        Self {
+            prepared: Some(prepared),
+            kept: Vec::new(),
+        }
+    }
+
+    /// The fields for one send.
+    fn take(&mut self) -> HeaderMap {
+        match self.prepared.take() {
+            Some(prepared) => {
+                self.kept = headers_to_text(&prepared);
+                prepared
+            }
+            None => self.again(),
+        }
+    }
+
+    /// Another copy of what was taken.
+    fn again(&self) -> HeaderMap {
+        headers_from_text(&self.kept).expect("the text was made of fields")
     }
 }
 

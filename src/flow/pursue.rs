@@ -1,4 +1,4 @@
-//! Facts that are written while nobody waits, until they are written.
+//! Records that are written while nobody waits, until they are written.
 //!
 //! The caller already has the tool's answer; should its record fail, it is repeated with growing
 //! gaps until it is taken, so that the ledger converges on the truth while the process lives.
@@ -10,7 +10,9 @@ use std::time::Duration;
 use super::Flow;
 use super::call::Call;
 use crate::call::id::CallId;
-use crate::ledger::{Contradiction, Entry, Fact, FactWritten, LedgerError, Verdict};
+use crate::ledger::{
+    Contradiction, Entry, Fact, FactWritten, Intention, LedgerError, Pending, Verdict, Written,
+};
 use crate::telemetry::labels::Difference;
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Answer;
@@ -23,26 +25,27 @@ const REPEAT_MAX: Duration = Duration::from_secs(10);
 impl Flow {
     /// Writes a fact in the background, for as long as it takes.
     pub(super) fn pursue(self: &Arc<Self>, fact: Fact, call: &Call) {
-        let written = self.ledger.fact(fact.clone());
-        let flow = Arc::clone(self);
+        let first = self.ledger.fact(fact.clone());
         let (call_id, metrics) = (call.call_id.clone(), Arc::clone(&call.route.metrics));
+        let flow = Arc::clone(self);
         self.background(async move {
-            let mut written = written.await;
-            let mut gap = REPEAT_FIRST;
-            loop {
-                match written {
-                    Ok(written) => return differs(&call_id, &metrics, written),
-                    Err(LedgerError::Closed) => return lost(&call_id),
-                    Err(e) => tracing::warn!(
-                        call_id = %call_id,
-                        error = %e,
-                        "the end of the call is not recorded yet; it is written again"
-                    ),
-                }
-                crate::clock::sleep(gap).await;
-                gap = (gap * 2).min(REPEAT_MAX);
-                written = flow.ledger.fact(fact.clone()).await;
+            let written = until_written(&call_id, first, || flow.ledger.fact(fact.clone())).await;
+            if let Some(written) = written {
+                differs(&call_id, &metrics, written);
             }
+        });
+    }
+
+    /// Parks a call whose park was not written, for as long as it takes: until then nobody works on
+    /// it.
+    pub(super) fn pursue_park(self: &Arc<Self>, park: Intention, call: &Call) {
+        let (call_id, claim, flow) = (call.call_id.clone(), call.claim, Arc::clone(self));
+        self.background(async move {
+            crate::clock::sleep(REPEAT_FIRST).await;
+            let append = || flow.ledger.append(claim, flow.clock.wall(), park.clone());
+            // Stale: somebody else has settled it or taken it over.
+            let (Some(Written::Applied | Written::Stale) | None) =
+                until_written(&call_id, append(), append).await;
         });
     }
 
@@ -65,10 +68,44 @@ impl Flow {
     }
 }
 
+/// Waits for a record, and writes it again with growing gaps until it is taken; `None` when the
+/// ledger was closed before.
+async fn until_written<T: Unpin>(
+    call_id: &CallId,
+    first: Pending<T>,
+    again: impl Fn() -> Pending<T>,
+) -> Option<T> {
+    let mut written = first.await;
+    let mut gap = REPEAT_FIRST;
+    loop {
+        match written {
+            Ok(written) => return Some(written),
+            Err(LedgerError::Closed) => {
+                lost(call_id);
+                return None;
+            }
+            Err(e) => tracing::warn!(
+                call_id = %call_id,
+                error = %e,
+                "the end of the call is not recorded yet; it is written again"
+            ),
+        }
+        crate::clock::sleep(gap).await;
+        gap = (gap * 2).min(REPEAT_MAX);
+        written = again().await;
+    }
+}
+
 /// Counts and tells a fact that contradicts what the call already ended with.
 pub(super) fn differs(call_id: &CallId, metrics: &RouteMetrics, written: FactWritten) {
     match written {
         FactWritten::Applied | FactWritten::Repeated => {}
+        FactWritten::Alone => {
+            tracing::info!(
+                call_id = %call_id,
+                "a refusal came for an attempt that was followed by others; it settles nothing"
+            );
+        }
         FactWritten::Difference { kind, first } => {
             if first {
                 metrics.differences.inc(label(kind));

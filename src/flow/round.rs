@@ -8,18 +8,19 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use http::uri::PathAndQuery;
-use tokio_util::sync::CancellationToken;
 
 use super::Flow;
 use super::call::{Call, Decider, Place, Sendable};
 use super::drive::Drive;
+use super::record;
 use super::routes::Route;
+use super::running::Attendance;
 use crate::call::policy::Policy;
 use crate::call::receipt::State;
 use crate::call::recovery::{Recovery, Sending};
 use crate::call::step::Reason;
 use crate::config::snapshot;
-use crate::ledger::{Claim, Due, Intention, Written};
+use crate::ledger::{CallView, Claim, Due, Intention, Written};
 use crate::telemetry::labels::Round;
 use crate::upstream::Core;
 
@@ -36,7 +37,7 @@ impl Flow {
         let brought = match self.recovery(core, route, due) {
             Ok((call, machine, lease)) => {
                 let claim = call.claim;
-                let drive = Drive::new(self, core, call, machine, CancellationToken::new());
+                let drive = Drive::new(self, core, call, machine, Attendance::nobody());
                 tokio::select! {
                     brought = drive.round() => brought,
                     () = self.beat(claim, lease) => Round::LeaseLost,
@@ -72,20 +73,15 @@ impl Flow {
             return Err(Box::new(due));
         };
         let policy = self.policy_of(&route, &due);
-        let round = due
-            .call
-            .dead_letter
-            .as_ref()
-            .map_or(0, |letter| letter.round)
-            + 1;
-        let known = (
-            u8::try_from(due.call.sends).unwrap_or(u8::MAX),
-            due.call.state != State::Received,
-        );
+        let done = due.call.dead_letter.as_ref().map_or(0, |l| l.round);
+        // Rounds past the last go on asking what a gateway further in knows; they are the last.
+        let last = u32::try_from(policy.compensation.rounds.len()).unwrap_or(u32::MAX);
+        let round = (done + 1).min(last);
+        let known = known(&due.call);
         let lease = policy.compensation.lease;
         let letter = due.call.dead_letter.as_ref();
         let cancelled = letter.is_some_and(|l| *l.reason == *Reason::Cancelled.as_str());
-        let call = recovered(route, due, target, round);
+        let call = recovered(route, due, target, Place::Round(round));
         let sending = if cancelled {
             Sending::Cancelled
         } else {
@@ -96,7 +92,7 @@ impl Flow {
     }
 
     /// The policy the row lives by; the route's present one when the snapshot cannot be read.
-    fn policy_of(&self, route: &Route, due: &Due) -> Arc<Policy> {
+    pub(super) fn policy_of(&self, route: &Route, due: &Due) -> Arc<Policy> {
         match snapshot::decode(&due.policy) {
             Ok(policy) => Arc::new(policy),
             Err(e) => {
@@ -137,12 +133,13 @@ impl Flow {
     }
 }
 
-fn recovered(route: Arc<Route>, due: Due, target: PathAndQuery, round: u32) -> Call {
+/// A dead letter as a call that can be driven.
+pub(super) fn recovered(route: Arc<Route>, due: Due, target: PathAndQuery, place: Place) -> Call {
     let key = due.call.idempotency_key.as_ref();
     Call {
         first_sent: due.call.first_sent.unwrap_or(due.call.received_at),
         same_address: route.is_at(&due.call.upstream),
-        place: Place::Round(round),
+        place,
         client: due.call.client,
         call_id: due.call.call_id,
         source: due.call.source,
@@ -159,12 +156,20 @@ fn recovered(route: Arc<Route>, due: Due, target: PathAndQuery, round: u32) -> C
     }
 }
 
+/// Sends so far, and whether any of them may have had an effect.
+pub(super) fn known(call: &CallView) -> (u8, bool) {
+    let sends = u8::try_from(call.sends).unwrap_or(u8::MAX);
+    (sends, call.state != State::Received)
+}
+
 impl Call {
-    /// Whether a round may send this call at all.
-    fn sending(&self) -> Sending {
+    /// Whether this dead letter may be sent again at all. A repeat brings its credential along.
+    pub(super) fn sending(&self) -> Sending {
+        let secret = &self.route.conf.secret_headers;
+        let brought = record::credentials(&self.request.headers, secret).next();
         if !self.same_address {
             Sending::RouteChanged
-        } else if self.request.credential && !self.supplies_credential() {
+        } else if self.request.credential && brought.is_none() && !self.supplies_credential() {
             Sending::NoCredential
         } else {
             Sending::Allowed

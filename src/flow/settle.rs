@@ -13,13 +13,14 @@ use super::dedup;
 use super::drive::Drive;
 use super::parting::{self, Unresolved};
 use super::pursue::differs;
-use super::record;
 use super::told::{Problem, Shown, Told, Whole, Word};
+use super::{reading, record};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
-use crate::ledger::{Fact, News, SettledBy, Verdict, Written};
+use crate::ledger::{Fact, FactWritten, News, SettledBy, Verdict, Written};
 use crate::telemetry::labels::{AvoidedBy, Round};
+use crate::telemetry::log::CallLine;
 use crate::upstream::Answer;
 
 impl Drive {
@@ -44,10 +45,16 @@ impl Drive {
     }
 
     async fn write(&mut self, fact: Fact) -> Result<(), Step> {
-        match self.flow.ledger.fact(fact).await {
+        match self.flow.ledger.fact(fact.clone()).await {
             Ok(written) => {
                 differs(&self.call.call_id, &self.call.route.metrics, written);
-                Ok(())
+                match written {
+                    FactWritten::Applied | FactWritten::Repeated => Ok(()),
+                    // What is not the call's end on record is not told as its end.
+                    FactWritten::Difference { .. } | FactWritten::Alone | FactWritten::Gone => {
+                        Err(self.on(Event::LedgerFailed))
+                    }
+                }
             }
             Err(e) => {
                 tracing::error!(
@@ -55,6 +62,10 @@ impl Drive {
                     error = %e,
                     "the end of the call was not recorded, so it is not told"
                 );
+                // A success stays true whatever is told now; a refusal only until the next send.
+                if fact.news.verdict() == Verdict::Success {
+                    self.flow.pursue(fact, &self.call);
+                }
                 Err(self.on(Event::LedgerFailed))
             }
         }
@@ -128,7 +139,8 @@ impl Drive {
         match ending {
             Ending::Success(n) | Ending::Failure(n) | Ending::Unbinding(n) => {
                 let shown = self.shown_of(n);
-                self.call.told(Word::Answered, sends, shown)
+                let word = reading::word(&self.call.route.conf, &shown);
+                self.call.told(word, sends, shown)
             }
             Ending::ReceiptSuccess => {
                 self.call.route.metrics.avoided.inc(AvoidedBy::Receipt);
@@ -197,22 +209,26 @@ impl Drive {
                 .and_then(Said::answer),
             last_error: self.last_error(parking),
         };
-        let intention = match self.call.place {
-            Place::Line => unresolved.park(&self.call, now),
-            Place::Round(round) => unresolved.next_round(round, now),
-        };
         self.note();
+        let Some(intention) = unresolved.intention(&self.call, now) else {
+            return unresolved.told(&self.call);
+        };
         let written = self
             .flow
             .ledger
-            .append(self.call.claim, now, intention)
+            .append(self.call.claim, now, intention.clone())
             .await;
         match written {
             Ok(Written::Applied) => unresolved.count(&self.call),
             Ok(Written::Stale) => unresolved.recorded = false,
             Err(e) => {
                 unresolved.recorded = false;
-                tracing::error!(call_id = %self.call.call_id, error = %e, "the call was not parked");
+                let call_id = &self.call.call_id;
+                tracing::error!(%call_id, error = %e, "the call was not parked");
+                // A round's lease runs out and another takes the row; the line has nobody else.
+                if self.call.place == Place::Line {
+                    self.flow.pursue_park(intention, &self.call);
+                }
             }
         }
         unresolved.told(&self.call)
@@ -235,8 +251,30 @@ impl Drive {
         }
     }
 
+    /// The line of the log, once the caller is told.
+    pub(super) fn line(&self, told: &Told) {
+        let Some((received, recorded)) = self.times else {
+            return;
+        };
+        CallLine {
+            call_id: Some(&self.call.call_id),
+            source: Some(self.call.source),
+            route: &self.call.route.conf.name,
+            client: Some(&self.call.client),
+            outcome: told.word,
+            status: told.shown.status(),
+            code: told.shown.code(),
+            attempts: &self.lines,
+            total: self.now().since(received),
+            recorded: Some(recorded.since(received)),
+            trace_id: reading::trace_id(&self.call.request.headers),
+            clean: false,
+        }
+        .emit();
+    }
+
     /// Drives a round to its end and says what it brought.
-    pub(super) async fn round(mut self) -> Round {
+    pub(super) async fn round(mut self: Box<Self>) -> Round {
         let mut step = self.on(Event::Begun);
         loop {
             step = match step {
@@ -258,7 +296,7 @@ impl Drive {
                 }
                 Step::Park(parking) => {
                     let brought = match parking.state {
-                        Parked::Queued(_) | Parked::Unsent(_) => Round::Again,
+                        Parked::Queued(_) | Parked::Unsent(_) | Parked::AsBefore => Round::Again,
                         Parked::Manual | Parked::NeverSent => Round::Manual,
                     };
                     let told = self.park(parking).await;
@@ -271,7 +309,7 @@ impl Drive {
     }
 
     /// A streamed answer's head goes to the caller now; its end is recorded in the background.
-    pub(super) fn pass_head(mut self, n: u8) -> Told {
+    pub(super) fn pass_head(mut self: Box<Self>, n: u8) -> Told {
         let sends = self.decider.tally().sends();
         let Some(stream) = self.stream.take() else {
             return self.call.problem(Word::Refused, sends, parting::internal());

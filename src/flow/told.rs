@@ -20,6 +20,7 @@ pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 pub type Stream = UnsyncBoxBody<Bytes, BodyError>;
 
 /// What a caller is told about one call.
+#[derive(Debug)]
 pub struct Told {
     /// The call's id, when one is known (a refused id is not).
     pub call: Option<(CallId, IdSource)>,
@@ -29,6 +30,8 @@ pub struct Told {
     pub attempts: u32,
     /// The answer itself.
     pub shown: Shown,
+    /// The id of the first call with the same idempotency key, when this answer is that call's.
+    pub original: Option<CallId>,
     /// Adds `X-Call-Repeat: same-call-id-only`: a handed-through 5xx must not look repeatable
     /// under a new id.
     pub same_id_only: bool,
@@ -37,6 +40,7 @@ pub struct Told {
 }
 
 /// The answer a caller gets.
+#[derive(Debug)]
 pub enum Shown {
     /// A collected or stored answer of the tool.
     Whole(Whole),
@@ -138,6 +142,25 @@ impl Told {
         )
     }
 
+    /// The same once more, for another caller; `None` when its body can be read only once.
+    #[must_use]
+    pub(super) fn copy(&self) -> Option<Self> {
+        let shown = match &self.shown {
+            Shown::Whole(whole) => Shown::Whole(whole.clone()),
+            Shown::Problem(problem) => Shown::Problem(problem.clone()),
+            Shown::Stream { .. } => return None,
+        };
+        Some(Self {
+            call: self.call.clone(),
+            word: self.word,
+            attempts: self.attempts,
+            shown,
+            original: self.original.clone(),
+            same_id_only: self.same_id_only,
+            recorded: self.recorded,
+        })
+    }
+
     /// A refusal by the gateway.
     #[must_use]
     pub const fn refused(call: Option<(CallId, IdSource)>, problem: Problem) -> Self {
@@ -146,6 +169,7 @@ impl Told {
             word: Word::Refused,
             attempts: 0,
             shown: Shown::Problem(problem),
+            original: None,
             same_id_only: false,
             recorded: false,
         }

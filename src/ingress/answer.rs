@@ -145,7 +145,7 @@ impl<'a, D: Door> Visit<'a, D> {
     }
 
     /// All the way to what the caller is told, and in which shape.
-    async fn enter(self, shape: &mut Shape) -> Told {
+    async fn enter(mut self, shape: &mut Shape) -> Told {
         let Origin {
             room,
             wire,
@@ -190,7 +190,7 @@ impl<'a, D: Door> Visit<'a, D> {
     /// A call with effects: its body is collected, and it outlives its caller.
     async fn call(self, guest: Guest<D::Route>) -> Result<Told, Refusal<D::Route>> {
         let room = Arc::clone(self.origin.room);
-        let request = self.collected(guest).await?;
+        let request = self.collected(guest, std::convert::identity).await?;
         let tale = Tale::begin(&room, &request);
         let named = (request.call_id.clone(), request.source);
         let gone = request.gone.clone();
@@ -208,12 +208,13 @@ impl<'a, D: Door> Visit<'a, D> {
     /// A request without effects: streamed, unless it is small, and dropped with its caller.
     async fn pass(self, guest: Guest<D::Route>) -> Result<Told, Refusal<D::Route>> {
         let room = self.origin.room;
-        let fate = Fate::default();
         let whole = is_small(&self.body) || guest.route.config().call_id.body.is_some();
-        let request = if whole {
-            self.collected(guest).await?.map(Payload::Whole)
+        let (request, fate) = if whole {
+            let request = self.collected(guest, Payload::Whole).await?;
+            (request, Fate::default())
         } else {
-            self.arriving(guest, &fate)
+            let fate = Fate::watched();
+            (self.arriving(guest, &fate), fate)
         };
         let tale = Tale::begin(room, &request);
         let named = (request.call_id.clone(), request.source);
@@ -228,10 +229,11 @@ impl<'a, D: Door> Visit<'a, D> {
         Ok(told)
     }
 
-    async fn collected(
+    async fn collected<B>(
         self,
         guest: Guest<D::Route>,
-    ) -> Result<Request<D::Route, Bytes>, Refusal<D::Route>> {
+        as_body: impl FnOnce(Bytes) -> B,
+    ) -> Result<Request<D::Route, B>, Refusal<D::Route>> {
         let Guest { route, client, id } = guest;
         let reading = self.reading(&route);
         let refuse = |told| Refusal {
@@ -249,7 +251,8 @@ impl<'a, D: Door> Visit<'a, D> {
         let id = in_body
             .and_then(|in_body| identify::agree(id, in_body))
             .map_err(|problem| refuse(check::invalid_id(&problem, &rule.header)))?;
-        Ok(self.origin.request(Guest { route, client, id }, body))
+        let guest = Guest { route, client, id };
+        Ok(self.origin.request(guest, as_body(body)))
     }
 
     fn arriving(self, guest: Guest<D::Route>, fate: &Fate) -> Request<D::Route, Payload> {

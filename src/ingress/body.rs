@@ -1,7 +1,7 @@
 //! A request's body: collected up to the route's limit, or passed on while it arrives.
 //!
 //! A caller may not sit on an unfinished body: a streamed one may pause for `limits.body_timeout`,
-//! and of a collected one, which holds memory, every [`SLICE`] has to arrive within it. Memory is
+//! and of a collected one, which holds memory, every `SLICE` has to arrive within it. Memory is
 //! what has arrived, never what was announced. Deliberately absent: decompression; bodies are
 //! opaque.
 
@@ -64,9 +64,9 @@ pub(super) enum Fault {
     Broken,
 }
 
-/// What became of a streamed body, for whoever answers its caller.
+/// What became of a streamed body, for whoever answers its caller; of a collected one nobody asks.
 #[derive(Clone, Default)]
-pub(super) struct Fate(Arc<OnceLock<Fault>>);
+pub(super) struct Fate(Option<Arc<OnceLock<Fault>>>);
 
 /// The wait for the next piece. No timer exists until a piece is really missing.
 struct Pace {
@@ -185,14 +185,21 @@ impl BodyProblem {
 }
 
 impl Fate {
+    /// One that is asked.
+    pub(super) fn watched() -> Self {
+        Self(Some(Arc::default()))
+    }
+
     /// What was wrong with the body, if it broke off.
     pub(super) fn fault(&self) -> Option<Fault> {
-        self.0.get().copied()
+        self.0.as_ref()?.get().copied()
     }
 
     fn note(&self, fault: Fault) {
-        // The first fault ended the body; there is no second.
-        let _first_counts = self.0.set(fault);
+        if let Some(fate) = &self.0 {
+            // The first fault ended the body; there is no second.
+            let _first_counts = fate.set(fault);
+        }
     }
 }
 

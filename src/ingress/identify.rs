@@ -4,7 +4,7 @@
 //! there and unreadable is never replaced by a new one. Deliberately absent: clients' keys, which
 //! the door knows, and the fields that go to the tool, which `upstream` writes.
 
-use http::header::{HOST, HeaderName};
+use http::header::{HOST, HeaderName, TRANSFER_ENCODING};
 use http::{HeaderMap, Uri, Version};
 
 use crate::call::id::{CallId, CallIdError, IdSource};
@@ -35,6 +35,17 @@ pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> 
         || headers.get(HOST).and_then(|host| host.to_str().ok()),
         |authority| Some(authority.as_str()),
     )
+}
+
+/// Whether the body's framing is the one that is undone here. A second coding would stay in the
+/// bytes while the field that names it ends at this hop.
+pub(super) fn coding_is_known(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
+    match (lines.next(), lines.next()) {
+        (None, _) => true,
+        (Some(coding), None) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => false,
+    }
 }
 
 /// Whether the `Host` field is there as often as HTTP/1 demands.

@@ -15,6 +15,7 @@ use crate::call::id::{CallId, CallIdError};
 use crate::call::time::Wall;
 use crate::ledger::record::{Kept, Reply};
 use crate::ledger::view::{CallView, DeadLetter, SettledBy};
+use crate::upstream::headers::is_call_field;
 
 /// Everything the gateway answers itself on the callers' listener.
 pub(super) const OWN: &str = "/_callgate/";
@@ -40,6 +41,17 @@ pub(super) fn document(call: &CallView, rounds: usize) -> Value {
     });
     if settled.is_some_and(|end| end.by == SettledBy::Operator) {
         document["settledBy"] = Value::from("operator");
+    }
+    document
+}
+
+/// The receipt of `asked`, an id that came with the key of `call`: the end is the first call's, the
+/// name the one that was asked for, since whoever asks compares it.
+pub(super) fn document_for(asked: &CallId, call: &CallView, rounds: usize) -> Value {
+    let mut document = document(call, rounds);
+    if *asked != call.call_id {
+        document["callId"] = Value::from(asked.as_str());
+        document["originalCallId"] = Value::from(call.call_id.as_str());
     }
     document
 }
@@ -75,7 +87,8 @@ fn result(reply: &Reply) -> Value {
 /// A field with several lines is a list, so that a replay keeps them apart.
 fn headers(headers: &HeaderMap) -> Value {
     let mut members = Map::new();
-    for name in headers.keys() {
+    // What a gateway further in says of the call is not the tool's answer.
+    for name in headers.keys().filter(|name| !is_call_field(name)) {
         let text = |value: &http::HeaderValue| {
             Value::String(String::from_utf8_lossy(value.as_bytes()).into_owned())
         };

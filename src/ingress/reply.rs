@@ -18,18 +18,16 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use super::wire::Wire;
 use crate::call::id::CallId;
 use crate::flow::told::{BodyError, Shown, Stream, Told, Whole, Word};
-use crate::upstream::headers::X_CALL_ID_SOURCE;
+use crate::upstream::headers::{X_CALL_ATTEMPTS, X_CALL_ID_SOURCE, X_CALL_OUTCOME, is_call_field};
 
 pub(super) mod problem;
 
 pub(super) use problem::SLOW_HEAD;
 
-const ATTEMPTS: HeaderName = HeaderName::from_static("x-call-attempts");
-const OUTCOME: HeaderName = HeaderName::from_static("x-call-outcome");
 const RECEIPT: HeaderName = HeaderName::from_static("x-call-receipt");
+const ORIGINAL: HeaderName = HeaderName::from_static("x-original-call-id");
 const REPEAT: HeaderName = HeaderName::from_static("x-call-repeat");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// Where this gateway answers what became of a call.
@@ -78,6 +76,7 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
         word,
         attempts,
         shown,
+        original,
         same_id_only,
         recorded,
     } = told;
@@ -110,10 +109,13 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
         name_call(&mut headers, id, &shape.id_field, recorded);
         headers.insert(X_CALL_ID_SOURCE, HeaderValue::from_static(source.as_str()));
     }
-    headers.insert(ATTEMPTS, attempts_value(attempts));
-    headers.insert(OUTCOME, HeaderValue::from_static(word.as_str()));
+    headers.insert(X_CALL_ATTEMPTS, attempts_value(attempts));
+    headers.insert(X_CALL_OUTCOME, HeaderValue::from_static(word.as_str()));
     if word == Word::Replayed {
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    if let Some(first) = &original {
+        headers.insert(ORIGINAL, id_value(first));
     }
     if same_id_only {
         headers.insert(REPEAT, HeaderValue::from_static("same-call-id-only"));
@@ -169,9 +171,8 @@ fn stream_body(body: Stream, shape: &Shape) -> ReplyBody {
 
 /// Drops the `X-Call-*` fields of a gateway further in.
 fn remove_inner(headers: &mut HeaderMap) {
-    let is_inner = |name: &&HeaderName| name.as_str().starts_with("x-call-");
     // Nearly no answer has any.
-    while let Some(name) = headers.keys().find(is_inner).cloned() {
+    while let Some(name) = headers.keys().find(|name| is_call_field(name)).cloned() {
         headers.remove(name);
     }
 }
@@ -179,6 +180,11 @@ fn remove_inner(headers: &mut HeaderMap) {
 /// Adds the call id and the address of its receipt, out of one allocation when the id needs no
 /// encoding, as nearly none does.
 fn name_call(headers: &mut HeaderMap, id: &CallId, field: &HeaderName, recorded: bool) {
+    let value = |bytes| HeaderValue::from_maybe_shared(bytes).expect("a call id is visible ASCII");
+    if !recorded {
+        headers.insert(field, value(Bytes::copy_from_slice(id.as_str().as_bytes())));
+        return;
+    }
     let link = Bytes::from(receipt_link(id));
     let tail = link.slice(RECEIPTS.len()..);
     let tail = if tail == id.as_str() {
@@ -186,11 +192,12 @@ fn name_call(headers: &mut HeaderMap, id: &CallId, field: &HeaderName, recorded:
     } else {
         Bytes::copy_from_slice(id.as_str().as_bytes())
     };
-    let value = |bytes| HeaderValue::from_maybe_shared(bytes).expect("a call id is visible ASCII");
     headers.insert(field, value(tail));
-    if recorded {
-        headers.insert(RECEIPT, value(link));
-    }
+    headers.insert(RECEIPT, value(link));
+}
+
+fn id_value(id: &CallId) -> HeaderValue {
+    HeaderValue::from_str(id.as_str()).expect("a call id is visible ASCII")
 }
 
 /// Where the receipt of a call is answered.

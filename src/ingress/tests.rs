@@ -7,6 +7,7 @@ mod ids;
 mod leaving;
 mod limits;
 mod peer;
+mod refusals;
 mod shapes;
 
 use gate::{Gate, told_stream, told_whole};

@@ -61,18 +61,28 @@ impl<F: Future + Send + 'static> Drop for Tether<F> {
     }
 }
 
+/// Work whose panic is a value; see [`caught`].
+#[must_use = "work does nothing unless polled"]
+pub(super) struct Caught<F>(Pin<Box<F>>);
+
 /// `work`, or what it said when it panicked: one call ends, its connection and the others live.
-pub(super) async fn caught<F: Future>(work: F) -> Result<F::Output, Panic> {
-    let mut work = std::pin::pin!(work);
-    std::future::poll_fn(move |cx| {
+///
+/// The work moves to the heap, once: it is large, and every future around it would hold it twice.
+pub(super) fn caught<F: Future>(work: F) -> Caught<F> {
+    Caught(Box::pin(work))
+}
+
+impl<F: Future> Future for Caught<F> {
+    type Output = Result<F::Output, Panic>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // What the call shares with others is behind locks without poison and atomic counters.
-        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+        match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
             Err(panic) => Poll::Ready(Err(panic)),
         }
-    })
-    .await
+    }
 }
 
 /// The text of a panic, for the log.

@@ -3,6 +3,7 @@
 //! The functions take a factory and wait inline, so that they say nothing about threads and
 //! runtimes; what only a file can do wrong is tested beside `sqlite`.
 
+pub(super) mod aliases;
 pub(super) mod claims;
 pub(super) mod facts;
 pub(super) mod intentions;
@@ -64,6 +65,15 @@ macro_rules! suite {
                 another_client_cannot_use_an_id_at_the_same_upstream,
                 everything_that_was_stored_comes_back,
             }
+            aliases {
+                a_joining_id_stands_for_the_first_call,
+                a_joining_id_with_another_request_or_key_is_another_request,
+                a_mismatch_under_a_taken_key_leaves_no_alias,
+                who_joined_a_refused_call_is_told_its_end_and_the_next_one_runs,
+                a_joining_id_is_free_when_the_first_call_is_forgotten,
+                a_joining_id_of_an_earlier_life_is_free,
+                a_joining_id_goes_with_its_call_and_belongs_to_its_client,
+            }
             facts {
                 a_clean_call_needs_two_records,
                 an_unbinding_answer_frees_id_and_key,
@@ -73,6 +83,7 @@ macro_rules! suite {
                 a_fact_needs_no_claim,
                 a_fact_ends_a_dead_letter,
                 a_fact_about_an_earlier_life_changes_nothing,
+                a_refusal_of_an_attempt_sent_again_settles_nothing,
                 a_body_too_large_to_keep_leaves_its_digest,
                 headers_come_back_byte_for_byte,
             }
@@ -89,6 +100,7 @@ macro_rules! suite {
             rounds {
                 due_calls_are_claimed_in_order_and_once,
                 a_round_carries_everything_it_needs,
+                a_repeat_leases_what_waits_in_the_queue_and_moves_nothing,
                 an_abandoned_round_is_claimed_by_another,
                 rounds_are_counted_in_the_row,
                 the_last_round_ends_in_front_of_a_human,

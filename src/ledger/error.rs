@@ -4,6 +4,7 @@
 //! An error means: nothing of that verb counts as written. Cloneable, because one failed commit
 //! answers everybody who waited for it.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -77,28 +78,28 @@ pub enum LedgerError {
     Open {
         /// The ledger file.
         path: PathBuf,
-        /// What the system or SQLite said.
+        /// What the system or the store said.
         #[source]
         source: Cause,
     },
     /// No space is left for the record.
     #[error("the disk of the ledger is full; nothing was recorded: free some space")]
     Full {
-        /// What SQLite said.
+        /// What the store said.
         #[source]
         source: Cause,
     },
     /// The record could not be written.
     #[error("the ledger could not be written; nothing was recorded")]
     Write {
-        /// What SQLite said.
+        /// What the store said.
         #[source]
         source: Cause,
     },
     /// A record could not be read.
     #[error("the ledger could not be read")]
     Read {
-        /// What SQLite said.
+        /// What the store said.
         #[source]
         source: Cause,
     },
@@ -117,15 +118,29 @@ pub enum LedgerError {
     WriterGone,
 }
 
-/// The cause of an error, shared by all who are told.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum Cause {
-    /// SQLite's word.
-    #[error(transparent)]
-    Sqlite(Arc<rusqlite::Error>),
-    /// The system's word.
-    #[error(transparent)]
-    Io(Arc<std::io::Error>),
+/// What the store or the system said, shared by all who are told. Which kind of store it was is not
+/// for callers to know.
+#[derive(Clone, Debug)]
+pub struct Cause(Arc<dyn std::error::Error + Send + Sync>);
+
+impl Cause {
+    /// Keeps an error as a cause.
+    #[must_use]
+    pub fn new(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Cause {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
 }
 
 impl LedgerError {
@@ -144,14 +159,8 @@ fn holder_text(holder: Option<u32>) -> String {
     )
 }
 
-impl From<rusqlite::Error> for Cause {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(Arc::new(error))
-    }
-}
-
 impl From<std::io::Error> for Cause {
     fn from(error: std::io::Error) -> Self {
-        Self::Io(Arc::new(error))
+        Self::new(error)
     }
 }

@@ -40,6 +40,8 @@ pub struct MemoryLedger {
 struct Books {
     rows: BTreeMap<RowId, Row>,
     proofs: BTreeMap<Arc<str>, ProofNote>,
+    /// Ids that came with another call's key: that call's row and life.
+    aliases: BTreeMap<(CallId, ClientName), (RowId, u32)>,
     last_row: i64,
     closed: bool,
 }
@@ -89,7 +91,7 @@ impl MemoryLedger {
 fn injected() -> LedgerError {
     let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
     LedgerError::Full {
-        source: Cause::from(full),
+        source: Cause::new(full),
     }
 }
 
@@ -109,6 +111,14 @@ impl Books {
             }
             other => other.map(|row| row.view.row),
         };
+        let name = (new.call_id.clone(), client.clone());
+        if let Some(row) = self.by_alias(&name) {
+            if !row.held().is_free(now) {
+                let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
+                return Begun::Known(row.known(same, now));
+            }
+            self.aliases.remove(&name);
+        }
         let foreign = |row: &Row| {
             row.view.call_id == new.call_id
                 && row.view.client != client
@@ -121,6 +131,10 @@ impl Books {
         if let Some(holder) = self.rows.values_mut().find(|row| row.holds_key_of(&new)) {
             if !holder.held().is_free(now) {
                 let same = holder.is_same(&new);
+                if same {
+                    let first = (holder.view.row, holder.view.life);
+                    self.aliases.insert(name, first);
+                }
                 return Begun::KeyTaken(holder.known(same, now));
             }
             holder.key_binds = false;
@@ -134,6 +148,24 @@ impl Books {
         let claim = row.claim();
         self.rows.insert(number, row);
         Begun::Claimed(claim)
+    }
+
+    /// The call whose key this id came with, in the life it had then.
+    fn by_alias(&mut self, name: &(CallId, ClientName)) -> Option<&mut Row> {
+        let (row, life) = self.aliases.get(name)?;
+        self.rows.get_mut(row).filter(|row| row.view.life == *life)
+    }
+
+    /// The calls whose keys came with this id, of any client.
+    fn aliases_of(&self, call_id: &CallId) -> impl Iterator<Item = &Row> {
+        let names = self
+            .aliases
+            .iter()
+            .filter(move |((id, _), _)| id == call_id);
+        names.filter_map(|(_, (row, life))| {
+            let row = self.rows.get(row)?;
+            (row.view.life == *life).then_some(row)
+        })
     }
 
     fn append(&mut self, claim: Claim, now: Wall, intention: Intention) -> Written {
@@ -160,6 +192,7 @@ impl Books {
         match weight {
             Weight::Gone => FactWritten::Gone,
             Weight::Repeats => FactWritten::Repeated,
+            Weight::Alone => FactWritten::Alone,
             Weight::Contradicts(kind) => {
                 let first = row.differ(fact.now, kind, &fact.news.told());
                 FactWritten::Difference { kind, first }
@@ -202,6 +235,13 @@ impl Books {
                 )
             })
             .collect()
+    }
+
+    fn claim_letter(&mut self, row: RowId, life: u32, lease: (&Owner, Wall, Wall)) -> Option<Due> {
+        let (owner, now, until) = lease;
+        let row = self.rows.get_mut(&row)?;
+        let waits = row.view.life == life && row.held().dead == Some(DeadState::Queued);
+        waits.then(|| row.claim_round(owner, now, until))
     }
 
     fn recover(&mut self, owner: &Owner, now: Wall, dead: OwnerTest) -> Recovered {
@@ -298,6 +338,7 @@ impl Books {
             .collect();
         for row in &ripe {
             self.rows.remove(row);
+            self.aliases.retain(|_, (of, _)| of != row);
         }
         Purged {
             calls: ripe.len() as u64,
@@ -333,6 +374,17 @@ impl Ledger for MemoryLedger {
         self.write(|books| books.claim_due(&owner, now, lease_until, limit))
     }
 
+    fn claim_letter(
+        &self,
+        row: RowId,
+        life: u32,
+        owner: Owner,
+        now: Wall,
+        lease_until: Wall,
+    ) -> Pending<Option<Due>> {
+        self.write(|books| books.claim_letter(row, life, (&owner, now, lease_until)))
+    }
+
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {
         self.write(|books| match books.rows.get_mut(&claim.row) {
             Some(row) if row.held().honours(claim) && row.held().is_worked_on() => {
@@ -349,15 +401,13 @@ impl Ledger for MemoryLedger {
 
     fn view(&self, client: Option<ClientName>, call_id: CallId) -> Pending<Vec<CallView>> {
         self.read(|books| {
-            let asked = |view: &&CallView| {
-                view.call_id == call_id && client.as_ref().is_none_or(|c| *c == view.client)
-            };
+            let is_meant = |of: &ClientName| client.as_ref().is_none_or(|c| c == of);
+            let named = |row: &&Row| row.view.call_id == call_id && is_meant(&row.view.client);
             books
-                .rows
-                .values()
-                .map(|row| &row.view)
-                .filter(asked)
-                .cloned()
+                .aliases_of(&call_id)
+                .filter(|row| is_meant(&row.view.client))
+                .chain(books.rows.values().filter(named))
+                .map(|row| row.view.clone())
                 .collect()
         })
     }

@@ -28,6 +28,9 @@ pub(super) enum Weight {
     Applies,
     Repeats,
     Contradicts(Contradiction),
+    /// A refusal of one attempt of a parked call, after which others were sent: whoever heard it
+    /// cannot know of them.
+    Alone,
     Gone,
 }
 
@@ -64,12 +67,6 @@ impl Held {
         matches!(self.dead, None | Some(DeadState::Running))
     }
 
-    /// A refusal speaks for its own attempt only. Who brings it weighed the attempts it knew of;
-    /// once the call has left the line a round may have sent again, and that send may take effect.
-    fn is_overtaken(&self, news: &News) -> bool {
-        self.dead.is_some() && news.refused().is_some_and(|n| n < self.sends)
-    }
-
     /// Weighs a fact about `life` against what is held.
     pub(super) fn weigh(&self, life: u32, news: &News) -> Weight {
         if self.life != life {
@@ -79,8 +76,10 @@ impl Held {
             return Weight::Contradicts(Contradiction::Reversal);
         }
         if !self.is_settled() {
-            return if self.is_overtaken(news) {
-                Weight::Repeats
+            let speaks_for = news.refused_attempt().filter(|_| self.dead.is_some());
+            let alone = speaks_for.is_some_and(|n| n < self.sends);
+            return if alone {
+                Weight::Alone
             } else {
                 Weight::Applies
             };
@@ -118,14 +117,13 @@ impl News {
         }
     }
 
-    /// The attempt that was refused, when an answer refuses.
-    const fn refused(&self) -> Option<u32> {
+    /// The attempt this refuses, when it is an answer and no success.
+    fn refused_attempt(&self) -> Option<u32> {
         match self {
-            Self::Answer {
-                n, success: false, ..
+            Self::Answer { n, .. } | Self::Unbinding { n, .. } => {
+                (self.verdict() == Verdict::Failed).then_some(*n)
             }
-            | Self::Unbinding { n, .. } => Some(*n),
-            Self::Answer { success: true, .. } | Self::Receipt { .. } => None,
+            Self::Receipt { .. } => None,
         }
     }
 

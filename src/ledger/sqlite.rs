@@ -38,9 +38,10 @@ pub use shared::Observer;
 
 use begin::Claiming;
 use db::Db;
-use queue::Place;
+use queue::Lane;
 use shared::Shared;
 
+use super::error::Cause;
 use super::step::{Entry, Fact, FactWritten, Intention, Written};
 use super::view::{
     CallView, Cursor, Due, Filter, Health, OwnerTest, Page, Proof, ProofNote, Purged, Recovered,
@@ -94,14 +95,14 @@ impl SqliteLedger {
     ///
     /// # Errors
     /// Says what is wrong with the file and what to do: locked, read-only, not a ledger, newer than
-    /// this program, in a folder that does not exist, on a full disk. The file was not changed then.
+    /// this program, in a folder that is missing, on a full disk. The file was not changed then.
     pub fn open(options: &Options, observer: Arc<dyn Observer>) -> Result<Self, LedgerError> {
         let path = &options.path;
         let lock = open::lock(path)?;
         let conn = open::writer(path, options.sync, options.now)?;
         let told = |error: rusqlite::Error| LedgerError::Open {
             path: path.clone(),
-            source: error.into(),
+            source: Cause::new(error),
         };
         let knows_since = conn
             .query_row(
@@ -153,20 +154,20 @@ impl SqliteLedger {
             .spawn(move || body(&shared))
             .map_err(|error| LedgerError::Open {
                 path: path.to_owned(),
-                source: error.into(),
+                source: Cause::new(error),
             })?;
         self.threads.push(thread);
         Ok(())
     }
 
     /// Hands a verb to the writer.
-    fn write<T, F>(&self, place: Place, verb: F) -> Pending<T>
+    fn write<T, F>(&self, lane: Lane, verb: F) -> Pending<T>
     where
         T: Send + 'static,
         F: FnMut(&mut Db) -> rusqlite::Result<T> + Send + 'static,
     {
         let (work, pending) = writer::work(verb);
-        match self.shared.write(work, place) {
+        match self.shared.write(work, lane) {
             Ok(()) => pending,
             Err(error) => Pending::ready(Err(error)),
         }
@@ -181,12 +182,11 @@ impl SqliteLedger {
         let (reply, pending) = Pending::later();
         let read = Box::new(move |conn: &Connection| {
             let answer = question(conn);
-            // Whoever stopped waiting does not need the answer.
-            let _ = reply.send(answer.map_err(|error| LedgerError::Read {
-                source: error.into(),
+            reply.send(answer.map_err(|error| LedgerError::Read {
+                source: Cause::new(error),
             }));
         });
-        match self.shared.reads.push(read, Place::Ordinary) {
+        match self.shared.reads.push(read, Lane::Ordinary) {
             Ok(()) => pending,
             Err(error) => Pending::ready(Err(error)),
         }
@@ -207,17 +207,17 @@ fn serve_reads(conn: &Connection, shared: &Arc<Shared>) {
 impl Ledger for SqliteLedger {
     fn begin(&self, call: NewCall) -> Pending<Begun> {
         let claiming = Claiming::new(call);
-        self.write(Place::Ordinary, move |db| begin::begin(db, &claiming))
+        self.write(Lane::Ordinary, move |db| begin::begin(db, &claiming))
     }
 
     fn append(&self, claim: Claim, now: Wall, intention: Intention) -> Pending<Written> {
-        self.write(Place::Reserved, move |db| {
+        self.write(Lane::Reserved, move |db| {
             append::append(db, claim, now, &intention)
         })
     }
 
     fn fact(&self, fact: Fact) -> Pending<FactWritten> {
-        self.write(Place::Reserved, move |db| fact::fact(db, &fact))
+        self.write(Lane::Reserved, move |db| fact::fact(db, &fact))
     }
 
     fn note(&self, row: RowId, life: u32, entries: Vec<Entry>) {
@@ -227,7 +227,7 @@ impl Ledger for SqliteLedger {
                 .iter()
                 .try_for_each(|entry| history::write(db, row, life, entry))
         });
-        if self.shared.write(work, Place::Ordinary).is_err() {
+        if self.shared.write(work, Lane::Ordinary).is_err() {
             self.shared.lost(count);
         }
     }
@@ -239,19 +239,32 @@ impl Ledger for SqliteLedger {
         lease_until: Wall,
         limit: usize,
     ) -> Pending<Vec<Due>> {
-        self.write(Place::Reserved, move |db| {
+        self.write(Lane::Reserved, move |db| {
             sweep::claim_due(db, &owner, now, lease_until, limit)
         })
     }
 
+    fn claim_letter(
+        &self,
+        row: RowId,
+        life: u32,
+        owner: Owner,
+        now: Wall,
+        lease_until: Wall,
+    ) -> Pending<Option<Due>> {
+        self.write(Lane::Reserved, move |db| {
+            sweep::claim_letter(db, (row, life), &owner, now, lease_until)
+        })
+    }
+
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {
-        self.write(Place::Reserved, move |db| {
+        self.write(Lane::Reserved, move |db| {
             append::extend(db, claim, lease_until)
         })
     }
 
     fn recover(&self, owner: Owner, now: Wall, dead: OwnerTest) -> Pending<Recovered> {
-        self.write(Place::Reserved, move |db| {
+        self.write(Lane::Reserved, move |db| {
             sweep::recover(db, &owner, now, dead)
         })
     }
@@ -269,7 +282,7 @@ impl Ledger for SqliteLedger {
     }
 
     fn remember_proof(&self, endpoint: Arc<str>, proof: Proof, now: Wall) -> Pending<()> {
-        self.write(Place::Reserved, move |db| {
+        self.write(Lane::Reserved, move |db| {
             sweep::remember_proof(db, &endpoint, proof, now)
         })
     }
@@ -279,7 +292,7 @@ impl Ledger for SqliteLedger {
     }
 
     fn purge(&self, now: Wall, batch: usize) -> Pending<Purged> {
-        self.write(Place::Ordinary, move |db| sweep::purge(db, now, batch))
+        self.write(Lane::Ordinary, move |db| sweep::purge(db, now, batch))
     }
 
     fn knows_since(&self) -> Wall {

@@ -170,6 +170,9 @@ pub enum FactWritten {
         /// Whether this is the first of its kind: the one to count and tell.
         first: bool,
     },
+    /// It is the refusal of one attempt of a dead letter that was sent again since, so it says
+    /// nothing about the call. Its history was kept; it was not applied.
+    Alone,
     /// The row is gone, or the id lives another life now. Nothing was written.
     Gone,
 }

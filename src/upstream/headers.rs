@@ -11,7 +11,7 @@ use http::header::{
 use http::{HeaderMap, Method, Version};
 
 use super::Tool;
-use crate::call::id::{CallId, IdSource};
+use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::outcome::Cause;
 use crate::config::route::HostMode;
 
@@ -27,6 +27,12 @@ pub const X_CALL_ID_SOURCE: HeaderName = HeaderName::from_static("x-call-id-sour
 pub const X_CALL_ATTEMPT: HeaderName = HeaderName::from_static("x-call-attempt");
 /// Why it is sent again.
 pub const X_CALL_RETRY_CAUSE: HeaderName = HeaderName::from_static("x-call-retry-cause");
+/// How a call ended, in a gateway's answer ([`Word`](crate::call::code::Word)).
+pub const X_CALL_OUTCOME: HeaderName = HeaderName::from_static("x-call-outcome");
+/// Sends so far, in a gateway's answer.
+pub const X_CALL_ATTEMPTS: HeaderName = HeaderName::from_static("x-call-attempts");
+/// Which gateway made an error, and why (RFC 9209).
+pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 /// The client's name of the business operation, unless the route names another field.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// W3C trace context.
@@ -54,6 +60,8 @@ pub struct Mark<'a> {
     pub field: &'a HeaderName,
     /// The call id, byte for byte.
     pub call_id: &'a CallId,
+    /// Whose call it is; told only to a tool that asks for it (`upstream.tenant_header`).
+    pub client: &'a ClientName,
     /// Who made it.
     pub source: IdSource,
     /// Which send this is, from 1.
@@ -75,12 +83,13 @@ pub enum Length {
     AsAnnounced,
 }
 
-/// Once per call: removes what ends at this hop and appends this hop's traces.
+/// Once per call: removes what ends at this hop, also what an earlier gateway said about its own
+/// sends, and appends this hop's traces.
 ///
 /// `id_field` is the route's field for the call id; a `Connection` field that nominates it, or
 /// another field the call needs, does not strip it.
 pub fn prepare(headers: &mut HeaderMap, id_field: &HeaderName, hop: &Hop<'_>) {
-    strip(headers, |name| is_protected(name, id_field));
+    strip(headers, |name| is_protected(name, id_field), is_of_a_send);
     headers.append(VIA, hop.node.via(hop.version));
     headers.append(FORWARDED, hop.forwarded.clone());
 }
@@ -94,26 +103,17 @@ pub fn stamp(
     method: &Method,
     length: Length,
 ) {
-    headers.insert(mark.field, id_value(mark.call_id));
-    match mark.source {
-        IdSource::Gateway => {
-            headers.insert(
-                X_CALL_ID_SOURCE,
-                HeaderValue::from_static(mark.source.as_str()),
-            );
-        }
-        IdSource::Client => {
-            headers.remove(X_CALL_ID_SOURCE);
-        }
+    // Mostly the caller named the call, and in these very bytes.
+    if only_line(headers, mark.field) != Some(mark.call_id.as_str().as_bytes()) {
+        headers.insert(mark.field, id_value(mark.call_id));
+    }
+    if mark.source == IdSource::Gateway {
+        let source = HeaderValue::from_static(mark.source.as_str());
+        headers.insert(X_CALL_ID_SOURCE, source);
     }
     headers.insert(X_CALL_ATTEMPT, number(u64::from(mark.attempt)));
-    match mark.cause {
-        Some(cause) => {
-            headers.insert(X_CALL_RETRY_CAUSE, HeaderValue::from_static(cause.as_str()));
-        }
-        None => {
-            headers.remove(X_CALL_RETRY_CAUSE);
-        }
+    if let Some(cause) = mark.cause {
+        headers.insert(X_CALL_RETRY_CAUSE, HeaderValue::from_static(cause.as_str()));
     }
     if let Some((field, value)) = mark.key {
         headers.insert(field, value.clone());
@@ -129,11 +129,14 @@ pub fn stamp(
         }
     }
     set_all(headers, tool.headers());
+    if let Some(field) = tool.tenant_header() {
+        headers.insert(field, client_value(mark.client));
+    }
 }
 
 /// Removes from an answer what concerns only the connection it came on.
 pub fn strip_answer(headers: &mut HeaderMap) {
-    strip(headers, |_| false);
+    strip(headers, |_| false, |_| false);
 }
 
 /// Whether the gateway answers for this field, so that `upstream.headers` may not set it.
@@ -148,9 +151,22 @@ pub fn is_own(name: &HeaderName) -> bool {
         || *name == X_CALL_RETRY_CAUSE
 }
 
+/// Whether a field of an answer speaks about the call: the gateway's own to say, so that one of a
+/// gateway further in is replaced, never doubled.
+#[must_use]
+pub fn is_call_field(name: &HeaderName) -> bool {
+    name.as_str().starts_with("x-call-")
+}
+
 /// A call id as a field's value.
 pub(super) fn id_value(id: &CallId) -> HeaderValue {
     HeaderValue::from_str(id.as_str()).expect("a call id is visible ASCII")
+}
+
+/// A client's name as a field's value.
+pub(super) fn client_value(client: &ClientName) -> HeaderValue {
+    HeaderValue::from_str(client.as_str())
+        .expect("a client's name is letters, digits, `.`, `_`, `-`")
 }
 
 /// Sets every line of `from`, replacing what was there of the same name.
@@ -189,16 +205,29 @@ fn is_protected(name: &HeaderName, id_field: &HeaderName) -> bool {
         || *name == CONTENT_LENGTH
 }
 
-/// RFC 9110, section 7.6.1: hop-by-hop fields and those that `Connection` nominates.
-fn strip(headers: &mut HeaderMap, is_protected: impl Fn(&HeaderName) -> bool) {
+/// What [`stamp`] says about one send.
+fn is_of_a_send(name: &HeaderName) -> bool {
+    *name == X_CALL_ID_SOURCE || *name == X_CALL_ATTEMPT || *name == X_CALL_RETRY_CAUSE
+}
+
+/// RFC 9110, section 7.6.1: hop-by-hop fields and those that `Connection` nominates; with them
+/// what else `is_stale`.
+fn strip(
+    headers: &mut HeaderMap,
+    is_protected: impl Fn(&HeaderName) -> bool,
+    is_stale: impl Fn(&HeaderName) -> bool,
+) {
     // Most requests carry none or one of them: look first, then remove.
     let mut gone: Vec<HeaderName> = Vec::new();
-    for (name, value) in &*headers {
+    for name in headers.keys() {
         if *name == CONNECTION {
-            gone.extend(nominated(value).filter(|name| !is_protected(name)));
+            let lines = headers.get_all(name).iter();
+            gone.extend(lines.flat_map(nominated).filter(|name| !is_protected(name)));
+        }
+        if is_hop_by_hop(name) || is_stale(name) {
+            gone.push(name.clone());
         }
     }
-    gone.extend(headers.keys().filter(|name| is_hop_by_hop(name)).cloned());
     for name in gone {
         headers.remove(name);
     }
@@ -221,6 +250,8 @@ fn frame(headers: &mut HeaderMap, method: &Method, length: Length) {
         Length::Known(0) if !announces => {
             headers.remove(CONTENT_LENGTH);
         }
+        // Mostly it is as long as its caller announced.
+        Length::Known(bytes) if announces_exactly(headers, bytes) => {}
         Length::Known(bytes) => {
             headers.insert(CONTENT_LENGTH, number(bytes));
         }
@@ -230,6 +261,28 @@ fn frame(headers: &mut HeaderMap, method: &Method, length: Length) {
         }
         Length::AsAnnounced => {}
     }
+}
+
+/// The bytes of a field that stands exactly once.
+fn only_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut lines = headers.get_all(name).iter();
+    let line = lines.next()?;
+    lines.next().is_none().then(|| line.as_bytes())
+}
+
+/// Whether the one `Content-Length` is this number, written as [`number`] would.
+fn announces_exactly(headers: &HeaderMap, mut n: u64) -> bool {
+    let line = only_line(headers, &CONTENT_LENGTH);
+    let Some((first, rest)) = line.and_then(<[u8]>::split_first) else {
+        return false;
+    };
+    for digit in rest.iter().rev() {
+        if u64::from(digit.wrapping_sub(b'0')) != n % 10 {
+            return false;
+        }
+        n /= 10;
+    }
+    n < 10 && u64::from(first.wrapping_sub(b'0')) == n && (n > 0 || rest.is_empty())
 }
 
 fn number(n: u64) -> HeaderValue {

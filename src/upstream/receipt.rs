@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::exchange::{Ended, Exchange, Mode, Outgoing, Terms};
 use super::{Answer, Core, Destination, Payload, SetupError, headers};
-use crate::call::id::CallId;
+use crate::call::id::{CallId, ClientName};
 use crate::call::outcome::{NotSent, Unclear};
 use crate::call::receipt::{Answer as Said, State};
 use crate::call::time::Wall;
@@ -37,6 +37,7 @@ pub struct ReceiptEndpoint {
     body: Option<Template>,
     body_is: fill::Form,
     headers: HeaderMap,
+    tenant_header: Option<HeaderName>,
     mapping: mapping::Mapping,
     max_body: usize,
 }
@@ -48,6 +49,8 @@ pub struct Question<'a> {
     pub field: &'a HeaderName,
     /// The call asked about.
     pub call_id: &'a CallId,
+    /// Whose call it is; told only where the tool's call ids are apart by client.
+    pub client: &'a ClientName,
     /// Its idempotency key, for templates that name it.
     pub key: Option<&'a str>,
     /// The trace context.
@@ -71,8 +74,10 @@ pub struct Asked {
     pub document: Option<Bytes>,
     /// Since when the endpoint would know the call (a callgate's `knowsSince`).
     pub knows_since: Option<Wall>,
-    /// The state word nobody mapped, cut to [`WORD_CHARS_MAX`]: an operator has to see it.
+    /// The state word nobody mapped, cut to `WORD_CHARS_MAX`: an operator has to see it.
     pub foreign: Option<Box<str>>,
+    /// Another gateway answered, and it still works on the call.
+    pub worked_on: bool,
 }
 
 /// State words are short; what is longer is something else and not worth a longer line.
@@ -186,6 +191,7 @@ impl Asked {
             document: None,
             knows_since: None,
             foreign: None,
+            worked_on: false,
         }
     }
 
@@ -219,6 +225,7 @@ impl ReceiptEndpoint {
             body: rule.body.clone(),
             body_is: rule.body.as_ref().map_or(fill::Form::Json, fill::Form::of),
             headers: upstream.headers.clone(),
+            tenant_header: upstream.tenant_header.clone(),
             mapping: mapping::Mapping::new(rule, upstream.kind == UpstreamKind::Callgate),
             max_body: rule.max_body,
         };
@@ -290,6 +297,9 @@ impl ReceiptEndpoint {
             fields.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
         headers::set_all(&mut fields, &self.headers);
+        if let Some(tenant) = &self.tenant_header {
+            fields.insert(tenant, headers::client_value(question.client));
+        }
         fields.insert(question.field, headers::id_value(question.call_id));
         let method = self.method.clone();
         Some(Outgoing {

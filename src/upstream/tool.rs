@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::uri::{InvalidUri, PathAndQuery};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::headers;
 use super::{Destination, SetupError};
@@ -19,6 +19,7 @@ pub struct Tool {
     strip_prefix: Option<Arc<str>>,
     host_mode: HostMode,
     headers: HeaderMap,
+    tenant_header: Option<HeaderName>,
 }
 
 impl Tool {
@@ -41,6 +42,7 @@ impl Tool {
             strip_prefix: upstream.strip_prefix.clone(),
             host_mode: upstream.host,
             headers: upstream.headers.clone(),
+            tenant_header: upstream.tenant_header.clone(),
         }))
     }
 
@@ -60,6 +62,12 @@ impl Tool {
     #[must_use]
     pub const fn headers(&self) -> &HeaderMap {
         &self.headers
+    }
+
+    /// The field that tells the tool who calls, if it is told.
+    #[must_use]
+    pub const fn tenant_header(&self) -> Option<&HeaderName> {
+        self.tenant_header.as_ref()
     }
 
     /// The `Host` field the tool's own name makes.

@@ -13,7 +13,7 @@ fn error_seven(n: usize) -> Reply {
 #[test]
 fn c03_a_503_after_the_work_is_settled_by_the_receipt() {
     let act = Act::read_all().commit().answer(Reply::new(503, ""));
-    let world = World::new(Script::new().request(1, act));
+    let world = World::prompt(Script::new().request(1, act));
     let answer = world.call(&Call::with_id("c03"));
     assert_eq!((answer.status, answer.outcome().as_str()), (201, "receipt"));
     assert_eq!(answer.body, br#"{"done":true}"#);
@@ -29,7 +29,7 @@ fn c03_a_503_after_the_work_waits_while_the_receipt_says_processing() {
         from_arrival: true,
         hidden: ms(300),
     };
-    let world = World::new(Script::new().request(1, act).receipts(receipts));
+    let world = World::prompt(Script::new().request(1, act).receipts(receipts));
     let answer = world.call(&Call::with_id("c03"));
     assert_eq!((answer.status, answer.outcome().as_str()), (201, "receipt"));
     assert_eq!((world.tool.a(), world.tool.e()), (1, 1));
@@ -52,7 +52,7 @@ fn c05_the_last_5xx_is_handed_through_when_retries_run_out() {
         };
         script = script.request(n, Act::says(reply));
     }
-    let world = World::new(script);
+    let world = World::prompt(script);
     let answer = world.call(&Call::with_id("c05"));
     assert_eq!(answer.status, 500, "{}", answer.text());
     assert_eq!(answer.must("x-err"), "7");
@@ -87,7 +87,7 @@ fn c05_a_caller_without_an_id_is_told_a_problem_instead() {
     let script = Script::new()
         .otherwise(Act::says(error_seven(1)))
         .receipts(Receipts::always(Act::not_found()));
-    let world = World::new(script);
+    let world = World::prompt(script);
     let answer = world.call(&Call::post());
     let problem = answer.problem(504, "unresolved");
     assert_eq!(answer.outcome(), "unresolved");
@@ -102,7 +102,7 @@ fn c05_a_5xx_that_the_receipt_confirms_as_failed_is_final() {
     let script = Script::new()
         .request(1, Act::says(error_seven(7)))
         .receipts(Receipts::always(Act::state("FAILED")));
-    let world = World::new(script);
+    let world = World::prompt(script);
     let answer = world.call(&Call::with_id("c05"));
     assert_eq!((answer.status, answer.outcome().as_str()), (500, "receipt"));
     assert_eq!(answer.must("x-err"), "7");
@@ -116,7 +116,7 @@ fn a_failed_receipt_that_carries_a_result_is_that_result() {
     let script = Script::new()
         .request(1, Act::says(error_seven(7)))
         .receipts(Receipts::always(Act::state_with("FAILED", &refusal)));
-    let world = World::new(script);
+    let world = World::prompt(script);
     let answer = world.call(&Call::with_id("failed"));
     assert_eq!((answer.status, answer.outcome().as_str()), (422, "receipt"));
     assert_eq!(
@@ -130,7 +130,7 @@ fn a_failed_receipt_without_any_answer_is_told_as_reported_by_the_tool() {
     let script = Script::new()
         .request(1, Act::read_all().fin())
         .receipts(Receipts::always(Act::state("FAILED")));
-    let world = World::new(script);
+    let world = World::prompt(script);
     let answer = world.call(&Call::with_id("failed"));
     answer.problem(502, "tool-reported-failure");
     assert_eq!(world.tool.a(), 1);
@@ -142,7 +142,7 @@ fn a_success_receipt_without_a_result_is_answered_with_the_receipt() {
     let script = Script::new()
         .request(1, Act::read_all().fin())
         .receipts(Receipts::always(Act::state("SUCCESS")));
-    let world = World::new(script);
+    let world = World::prompt(script);
     let answer = world.call(&Call::with_id("bare"));
     assert_eq!((answer.status, answer.outcome().as_str()), (200, "receipt"));
     assert_eq!(answer.json()["state"], "SUCCESS");
@@ -153,7 +153,7 @@ fn a_success_receipt_without_a_result_is_answered_with_the_receipt() {
 fn a_4xx_is_passed_on_untouched_without_a_retry_or_a_question() {
     for status in [400, 404, 409, 410, 422] {
         let reply = Reply::json(status, format!(r#"{{"no":{status}}}"#)).field("X-Err", "7");
-        let world = World::new(Script::new().request(1, Act::says(reply.clone())));
+        let world = World::prompt(Script::new().request(1, Act::says(reply.clone())));
         let answer = world.call(&Call::with_id("refusal"));
         assert_eq!(
             (answer.status, answer.outcome().as_str()),
@@ -174,7 +174,7 @@ fn a_4xx_is_passed_on_untouched_without_a_retry_or_a_question() {
 #[test]
 fn answers_about_the_moment_are_passed_on_and_bind_nothing() {
     for status in [401, 403, 408, 425, 429] {
-        let world = World::new(Script::new().request(1, Act::says(Reply::new(status, "no"))));
+        let world = World::prompt(Script::new().request(1, Act::says(Reply::new(status, "no"))));
         let world = world.lives(2);
         let answer = world.call(&Call::with_id("moment"));
         assert_eq!(
@@ -204,7 +204,7 @@ fn a_4xx_after_an_unclear_attempt_speaks_only_for_itself() {
                 Act::state_with("SUCCESS", &Reply::json(201, "{}")),
             ],
         );
-    let world = World::new(script);
+    let world = World::prompt(script);
     let answer = world.call(&Call::with_id("late"));
     assert_eq!((answer.status, answer.outcome().as_str()), (201, "receipt"));
     assert_eq!(world.tool.a(), 2);
@@ -218,7 +218,7 @@ fn a_settled_call_is_replayed_byte_for_byte() {
         .field("ETag", "\"a\"")
         .field("Set-Cookie", "s=1")
         .field("Date", "Thu, 01 Jan 1970 00:00:00 GMT");
-    let mut world = World::new(Script::new().request(1, Act::read_all().commit().answer(reply)));
+    let mut world = World::prompt(Script::new().request(1, Act::read_all().commit().answer(reply)));
     let first = world.call(&Call::with_id("replay"));
     assert_eq!(
         (first.status, first.must("set-cookie").as_str()),
@@ -253,7 +253,7 @@ const NONSENSE: &str = "HTTP/1.1 2OO OK\r\nContent-Length: 0\r\n\r\n";
 fn c50_half_an_answer_is_settled_by_the_receipt() {
     for half in [SHORT, UNENDED, NONSENSE] {
         let act = Act::read_all().commit().say(half).fin();
-        let world = World::new(Script::new().request(1, act));
+        let world = World::prompt(Script::new().request(1, act));
         let answer = world.call(&Call::with_id("c50"));
         assert_eq!(
             (answer.status, answer.outcome().as_str()),

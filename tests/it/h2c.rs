@@ -1,6 +1,6 @@
 //! Callers who speak HTTP/2 without TLS: the same calls, ids and answers.
 
-use crate::fixture::{Act, Gateway, Reply, Script, World, ms};
+use crate::fixture::{Act, Gate, Gateway, Reply, Script, World, ms};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
@@ -110,15 +110,29 @@ fn many_calls_share_one_h2c_connection() {
 
 #[test]
 fn a_stream_reset_by_its_caller_leaves_a_call_that_ends() {
-    let script = Script::new().request(1, Act::read_all().wait(80).commit().answer_result());
-    let world = World::new(script);
+    let gate = Gate::default();
+    let act = Act::read_all().commit().pass(&gate).answer_result();
+    let world = World::with(Script::new().request(1, act), |config| config.slow(4));
     over_h2(&world.gateway, async |mut sender| {
         let call = sender.send_request(request("left"));
-        assert!(
-            tokio::time::timeout(ms(30), call).await.is_err(),
-            "the tool takes longer"
-        );
+        let at_work = async {
+            while world.tool.e() == 0 {
+                tokio::time::sleep(ms(5)).await;
+            }
+        };
+        tokio::select! {
+            answer = call => panic!("nobody opened the gate: {answer:?}"),
+            () = at_work => {}
+        }
+        // The stream is gone, its connection is not.
+        let receipt = Request::get("http://tools.test/_callgate/receipts/left");
+        let receipt = receipt.body(Full::default()).expect("a request");
+        let receipt = sender.send_request(receipt).await.expect("a receipt");
+        let (status, _, receipt) = whole(receipt).await;
+        let receipt: serde_json::Value = serde_json::from_slice(&receipt).expect("JSON");
+        assert_eq!((status, &receipt["state"]), (200, &"PROCESSING".into()));
     });
+    gate.open();
     world
         .gateway
         .wait_history("left", "its success", |history| {

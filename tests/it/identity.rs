@@ -17,6 +17,7 @@ fn c08_a_fresh_id_without_a_key_is_a_new_call() {
         (second.status, second.outcome().as_str()),
         (201, "answered")
     );
+    world.tool.wait_effect(2);
     assert_eq!((world.tool.a(), world.tool.e()), (2, 2));
 }
 
@@ -45,7 +46,7 @@ fn c08_the_same_id_is_never_executed_twice() {
 #[test]
 fn c14_a_clients_id_is_byte_equal_everywhere() {
     let script = Script::new().otherwise(Act::read_all().commit().answer(Reply::new(503, "")));
-    let world = World::new(script);
+    let world = World::prompt(script);
     let tildes = "~".repeat(128);
     let longest = "x".repeat(256);
     let ids = [
@@ -100,7 +101,7 @@ fn c14_a_clients_id_is_byte_equal_everywhere() {
 
 #[test]
 fn an_absent_id_is_made_once_and_tagged() {
-    let world = World::new(Script::new());
+    let world = World::prompt(Script::new());
     let mut ids = Vec::new();
     for _ in 0..3 {
         let answer = world.call(&Call::post());
@@ -137,7 +138,7 @@ fn an_absent_id_is_made_once_and_tagged() {
 
 #[test]
 fn an_id_from_a_gateway_in_front_passes_untouched() {
-    let world = World::new(Script::new());
+    let world = World::prompt(Script::new());
     let call = Call::with_id("front-1").field("X-Call-Id-Source", "gateway");
     let answer = world.call(&call);
     assert_eq!(
@@ -156,10 +157,13 @@ fn an_id_from_a_gateway_in_front_passes_untouched() {
 
 #[test]
 fn c15_an_id_reused_for_another_call_is_refused_and_the_first_stays() {
-    let world = World::new(Script::new());
+    let world = World::prompt(Script::new());
     let first = world.call(&Call::with_id("t1"));
     assert_eq!(first.status, 201);
-    let before = world.gateway.receipt("t1").body;
+    let before = world.gateway.wait_until("its record", || {
+        let receipt = world.gateway.receipt("t1");
+        (receipt.json()["state"] == "SUCCESS").then_some(receipt.body)
+    });
     let others = [
         Call::with_id("t1").body(br#"{"n":2}"#),
         Call::post_to("/other").field("X-Call-Id", "t1"),
@@ -233,7 +237,7 @@ fn refused_id(world: &World, call: &Call) -> Answer {
 
 #[test]
 fn c16_two_lines_a_list_or_an_empty_id_are_refused() {
-    let world = World::new(Script::new());
+    let world = World::prompt(Script::new());
     let calls = [
         Call::with_id("a").field("x-call-id", "a"),
         Call::with_id("a").field("X-Call-Id", "b"),
@@ -255,7 +259,7 @@ fn c16_two_lines_a_list_or_an_empty_id_are_refused() {
 
 #[test]
 fn c17_an_untrusted_id_is_refused_not_replaced_and_logged_only_escaped() {
-    let world = World::new(Script::new());
+    let world = World::prompt(Script::new());
     let before = world.gateway.log().lines().len();
     let eight = vec![b'a'; 8 * 1024];
     let ids: [&[u8]; 6] = [
@@ -299,7 +303,7 @@ fn c17_an_untrusted_id_is_refused_not_replaced_and_logged_only_escaped() {
 
 #[test]
 fn c18_a_connection_field_cannot_strip_what_names_the_call() {
-    let world = World::new(Script::new());
+    let world = World::prompt(Script::new());
     let traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let nominated = "close, X-Call-Id, Idempotency-Key, Authorization, traceparent";
     let call = Call::with_id("c18")
@@ -330,7 +334,7 @@ fn c18_hop_by_hop_fields_end_at_the_gateway_both_ways() {
         .field("Trailer", "X")
         .field("Upgrade", "h2c")
         .field("X-Stays", "1");
-    let world = World::new(Script::new().otherwise(Act::says(reply)));
+    let world = World::prompt(Script::new().otherwise(Act::says(reply)));
     let call = Call::with_id("hops")
         .field("Connection", "keep-alive, TE, X-Mine")
         .field("X-Mine", "1")
@@ -359,7 +363,7 @@ fn c18_hop_by_hop_fields_end_at_the_gateway_both_ways() {
 
 #[test]
 fn c18_an_upgrade_to_h2c_is_no_way_past_the_gateway() {
-    let world = World::new(Script::new());
+    let world = World::prompt(Script::new());
     let call = Call::with_id("up")
         .field("Connection", "Upgrade")
         .field("Upgrade", "h2c");
@@ -374,7 +378,7 @@ fn c18_an_upgrade_to_h2c_is_no_way_past_the_gateway() {
 
 #[test]
 fn what_the_gateway_says_to_the_tool_overwrites_the_callers_own() {
-    let world = World::new(Script::new().request(1, Act::read_all().fin()));
+    let world = World::prompt(Script::new().request(1, Act::read_all().fin()));
     let call = Call::with_id("own")
         .field("X-Call-Attempt", "9")
         .field("X-Call-Retry-Cause", "mine")

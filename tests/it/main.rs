@@ -13,11 +13,15 @@
 
 mod answers;
 mod bodies;
+mod chains;
 mod check_command;
+mod clients;
 mod connections;
+mod duplicates;
 mod fixture;
 mod h2c;
 mod identity;
+mod keys;
 mod ledger;
 mod plain;
 mod process;

@@ -11,7 +11,7 @@ use crate::call::step::{Parked, Parking};
 use crate::call::time::Wall;
 use crate::ledger::rule::{Held, Weight};
 use crate::ledger::{Claim, DeadState, Intention, Kept, News, Park, Place, Reply, RowId, Verdict};
-use crate::world::{Said, Word};
+use crate::world::{Errand, Said, Word};
 
 /// The call's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,12 +150,16 @@ impl Row {
         fits
     }
 
-    /// Writes a fact if it applies.
-    pub(crate) fn fact(&mut self, said: Said) {
+    /// Writes a fact if it applies; says whether it is on record now.
+    pub(crate) fn fact(&mut self, said: Said) -> bool {
         let news = said.news();
         match self.held().weigh(said.life, &news) {
-            Weight::Gone | Weight::Repeats => {}
-            Weight::Contradicts(_) => self.differs = true,
+            Weight::Repeats => true,
+            Weight::Gone | Weight::Alone => false,
+            Weight::Contradicts(_) => {
+                self.differs = true;
+                false
+            }
             Weight::Applies => {
                 self.state = news.verdict().state();
                 self.binds = news.bindings().id;
@@ -165,31 +169,38 @@ impl Row {
                         Verdict::Failed => DeadState::Failed,
                     });
                 }
+                true
             }
         }
     }
 }
 
-/// The record of a call that leaves the line, or of a round that ends.
-pub(crate) fn parking(parking: &Parking, round: u32, reached: bool) -> Intention {
-    let place = match parking.state {
-        Parked::Queued(_) | Parked::Unsent(_) => Place::Queued { due: Wall(0) },
-        Parked::Manual => Place::Manual,
-        Parked::NeverSent => Place::NeverSent,
-    };
+/// The record of a call that leaves the line, of a round that ends, or of a repeat.
+pub(crate) fn parking(parking: &Parking, errand: Errand, reached: bool) -> Intention {
     let last_error = Arc::from("");
-    match (round, place) {
-        (0, place) => Intention::Park(parked(place, reached)),
-        (round, Place::Queued { due }) => Intention::NextRound {
+    let manual = |round| Intention::Manual {
+        reason: "".into(),
+        round,
+        last_error: Arc::from(""),
+    };
+    match (errand, parking.state) {
+        (Errand::Line, Parked::Queued(_) | Parked::Unsent(_) | Parked::AsBefore) => {
+            Intention::Park(parked(Place::Queued { due: Wall(0) }, reached))
+        }
+        (Errand::Line, Parked::Manual) => Intention::Park(parked(Place::Manual, reached)),
+        (Errand::Line, Parked::NeverSent) => Intention::Park(parked(Place::NeverSent, reached)),
+        (Errand::Round(round), Parked::Queued(_) | Parked::Unsent(_)) => Intention::NextRound {
             round,
-            due,
+            due: Wall(0),
             last_error,
         },
-        (round, Place::Manual | Place::NeverSent) => Intention::Manual {
-            reason: "".into(),
-            round,
-            last_error,
-        },
+        (Errand::Round(round), Parked::Manual | Parked::NeverSent)
+        | (Errand::Repeat(round), Parked::Manual) => manual(round),
+        (Errand::Round(_), Parked::AsBefore)
+        | (
+            Errand::Repeat(_),
+            Parked::AsBefore | Parked::Queued(_) | Parked::Unsent(_) | Parked::NeverSent,
+        ) => Intention::ReleaseLease,
     }
 }
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use crate::call::machine::Machine;
 use crate::call::outcome::Reading;
-use crate::call::recovery::{Recovery, Sending};
+use crate::call::recovery::{Patience, Recovery, Sending};
 use crate::call::step::{Ending, Entry, Event, Parked, Reason, Step};
 use crate::call::time::{Chance, Mono};
 use crate::ledger::DeadState;
 use crate::ledger::books::{self, Row};
 use crate::rules::{Break, Setting};
-use crate::world::{At, Doing, Drive, Said, Undo, Word, World};
+use crate::world::{At, Doing, Drive, Errand, Said, Undo, Word, World};
 
 /// What was closed is delivered or lost within this time, in an orderly network.
 const ON_THE_WAY_MAX: Duration = Duration::from_secs(1);
@@ -80,14 +80,14 @@ impl Brain {
     pub(crate) fn bound(&self, now: Mono) -> Duration {
         match &self.machine {
             Either::Line(machine) => machine.attempt_bound(now),
-            Either::Round(machine) => machine.attempt_bound(),
+            Either::Round(machine) => machine.attempt_bound(now),
         }
     }
 
     pub(crate) const fn deadline(&self) -> Option<Mono> {
         match &self.machine {
             Either::Line(machine) => Some(machine.deadline()),
-            Either::Round(_) => None,
+            Either::Round(machine) => machine.deadline(),
         }
     }
 }
@@ -111,20 +111,32 @@ impl World {
     /// A new call in line, just recorded.
     pub(crate) fn enter(&mut self, gateway: usize, row: Row, set: &Setting) {
         let machine = Machine::new(Arc::clone(&set.policy), Mono(0));
-        self.start(gateway, row, 0, Brain::new(Either::Line(machine)), set);
+        let brain = Brain::new(Either::Line(machine));
+        self.start(gateway, row, Errand::Line, brain, set);
     }
 
-    /// A round, just claimed.
-    pub(crate) fn take_up(&mut self, gateway: usize, row: Row, set: &Setting) {
-        let round = row.round + 1;
+    /// A dead letter, just claimed, by a round or for a caller who repeats.
+    pub(crate) fn take_up(&mut self, gateway: usize, row: Row, repeats: bool, set: &Setting) {
         let unclear = row.state != crate::call::receipt::State::Received;
         let known = (u8::try_from(row.sends).unwrap_or(u8::MAX), unclear);
         let policy = Arc::clone(&set.policy);
-        let machine = Recovery::new(policy, Mono(0), round, known, Sending::Allowed);
-        self.start(gateway, row, round, Brain::new(Either::Round(machine)), set);
+        let (errand, machine) = if repeats {
+            let patience = Patience {
+                deadline: Mono(0).after(set.policy.timeouts.total),
+                last_sent: Duration::ZERO,
+            };
+            let machine = Recovery::repeat(policy, Mono(0), patience, known, Sending::Allowed);
+            (Errand::Repeat(row.round), machine)
+        } else {
+            let round = row.round + 1;
+            let machine = Recovery::new(policy, Mono(0), round, known, Sending::Allowed);
+            (Errand::Round(round), machine)
+        };
+        let brain = Brain::new(Either::Round(machine));
+        self.start(gateway, row, errand, brain, set);
     }
 
-    fn start(&mut self, gateway: usize, row: Row, round: u32, brain: Brain, set: &Setting) {
+    fn start(&mut self, gateway: usize, row: Row, errand: Errand, brain: Brain, set: &Setting) {
         self.seen.holder += 1;
         let id = self.seen.holder;
         let drives = &mut self.gateways[gateway].drives;
@@ -132,13 +144,13 @@ impl World {
             id,
             fence: row.fence,
             life: row.life,
-            round,
+            errand,
             brain,
             now: Mono(0),
             doing: Doing::Over,
             doomed: 0,
             late: Vec::new(),
-            answers: round == 0,
+            answers: !matches!(errand, Errand::Round(_)),
         });
         let at = Place {
             gateway,
@@ -199,25 +211,28 @@ impl World {
             return self.do_next(at, Doing::Perform(step));
         }
         match step {
-            Step::Send { n, .. } if n > 1 || self.drive(at).round > 0 => {
+            Step::Send { n, .. } if n > 1 || self.drive(at).errand != Errand::Line => {
                 if !self.append(at, &books::send(n)) {
                     return self.tell(at, Event::LedgerFailed, set);
                 }
             }
             Step::Park(parking) => {
                 let drive = self.drive(at);
-                if drive.round > 0 && set.reverses && parking.state == Parked::Manual {
+                let round = matches!(drive.errand, Errand::Round(_));
+                if round && set.reverses && parking.state == Parked::Manual {
                     return self.do_next(at, Doing::Undo(Undo::Settle));
                 }
                 let reached = drive.brain.tally().is_unclear();
-                let intention = books::parking(&parking, drive.round, reached);
+                let intention = books::parking(&parking, drive.errand, reached);
                 if !self.append(at, &intention) {
-                    self.drive_mut(at).answers = false;
-                    return self.leave(at);
+                    return self.answer(at, None);
                 }
             }
-            Step::Answer(ending) => self.record(at, ending, step.entry(true), set),
-            Step::Send { .. }
+            Step::Answer(ending) if !self.record(at, ending, step.entry(true), set) => {
+                return self.tell(at, Event::LedgerFailed, set);
+            }
+            Step::Answer(_)
+            | Step::Send { .. }
             | Step::Ask
             | Step::Wait(_)
             | Step::CloseEarlier
@@ -232,17 +247,18 @@ impl World {
         self.do_next(at, doing);
     }
 
-    fn record(&mut self, at: Place, ending: Ending, durable: Entry, set: &Setting) {
+    /// Records the end; says whether it may be told.
+    fn record(&mut self, at: Place, ending: Ending, durable: Entry, set: &Setting) -> bool {
         let life = self.drive(at).life;
         let Some(said) = said(life, ending) else {
-            return;
+            return true;
         };
         if durable == Entry::Nothing || set.breaks == Break::TellFirst {
             self.pursue(at.gateway, said);
-        } else {
-            self.pursue(at.gateway, said);
-            self.write_facts(at.gateway);
+            return true;
         }
+        self.write_facts(at.gateway);
+        self.row.as_mut().is_some_and(|row| row.fact(said))
     }
 
     fn pursue(&mut self, gateway: usize, said: Said) {
@@ -256,7 +272,7 @@ impl World {
     pub(crate) fn write_facts(&mut self, gateway: usize) {
         for said in std::mem::take(&mut self.gateways[gateway].pursued) {
             if let Some(row) = &mut self.row {
-                row.fact(said);
+                let _ = row.fact(said);
             }
         }
     }

@@ -6,10 +6,7 @@
 //! ledger's row, because the product's carries requests and answers; time, which passes only as a
 //! drive waits for it; and the reversal, which the product does not have yet.
 //!
-//! Deliberately not looked at: draining, cancelling, streamed answers; a repeat that takes up a
-//! dead letter, which is a round at another time; and a refusal heard by an owner that lost its
-//! lease while it lived, which it still tells: that can only happen over a shared ledger, and
-//! there the ledger has to say that the refusal was overtaken.
+//! Deliberately not looked at: draining, cancelling, streamed answers, records that fail.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -57,6 +54,7 @@ mod ledger {
     pub use view::DeadState;
 }
 
+mod acts;
 mod drive;
 mod moves;
 mod rules;
@@ -271,7 +269,7 @@ fn settings() -> Vec<Setting> {
             policy: once.policy(),
             shared: Shared::Bare,
             orderly: false,
-            turned: &[],
+            turned: &[422],
             ends: &[Fate::Commit(200)],
             luck: Luck { pauses: 1, ..CALM },
             ..plain()

@@ -255,7 +255,10 @@ pub(crate) fn all() -> Vec<Property<Setting>> {
         sometimes("a call is resent and succeeds", |_, w| {
             w.seen.sends > 1 && w.seen.told_success
         }),
-        sometimes("a failure is told", |_, w| w.seen.told_failure[1]),
+        sometimes("a failure is told", |set, w| {
+            let can_fail = !set.turned.is_empty() || set.ends.contains(&Fate::Fail);
+            w.seen.told_failure[1] || !can_fail
+        }),
         sometimes("a call ends in front of a human, or is reversed", |_, w| {
             let dead = w.row.as_ref().and_then(|row| row.dead);
             matches!(dead, Some(DeadState::Manual | DeadState::Reversed))

@@ -73,8 +73,7 @@ pub(crate) struct Drive {
     /// Its fencing number.
     pub(crate) fence: i64,
     pub(crate) life: u32,
-    /// 0 in line, else the round.
-    pub(crate) round: u32,
+    pub(crate) errand: Errand,
     pub(crate) brain: Brain,
     /// Time by this drive's own clock: only what it waited for itself.
     pub(crate) now: Mono,
@@ -85,6 +84,16 @@ pub(crate) struct Drive {
     pub(crate) late: Vec<(u8, u8)>,
     /// A caller waits for this drive.
     pub(crate) answers: bool,
+}
+
+/// Why a call is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Errand {
+    Line,
+    /// This round of the queue.
+    Round(u32),
+    /// A caller repeats the call after so many rounds.
+    Repeat(u32),
 }
 
 /// What a drive is doing.

@@ -143,7 +143,7 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
         source,
         method: Method::POST,
         target: PathAndQuery::from_static("/work"),
-        host: None,
+        authority: None,
         headers: HeaderMap::new(),
         body: Bytes::from(script.wants.clone()),
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 4_000)),

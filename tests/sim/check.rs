@@ -193,6 +193,11 @@ impl State {
 
     /// A caller was told how its call ended.
     pub(crate) fn told(&mut self, id: &str, heard: Heard) {
+        self.truth.reached.at(match heard {
+            Heard::Success => "told success",
+            Heard::Failure => "told failure",
+            Heard::Unknown => "told unknown",
+        });
         match heard {
             Heard::Unknown => {}
             Heard::Success => {
@@ -282,7 +287,10 @@ impl State {
             row.dead_letter.as_ref().map(|letter| letter.state),
         ) {
             (None, Some(DeadState::Manual)) => "manual",
-            (None, _) => "unsettled",
+            (None, _) => {
+                self.breaks("everything ends", id);
+                "unsettled"
+            }
             (Some(_), Some(DeadState::Settled)) => "settled by a round",
             (Some(end), _) if end.by == SettledBy::NeverSent => "never sent",
             (Some(end), _) if end.by == SettledBy::Receipt => "settled by a receipt",

@@ -26,14 +26,19 @@ type Verb = Box<dyn FnOnce(&MemoryLedger, Fate) + Send>;
 pub(crate) struct Disk {
     waiting: VecDeque<(u64, Fate, Verb)>,
     last: u64,
-    /// A verb that mattered has failed in this world.
-    pub(crate) failed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Written,
     Fails,
+}
+
+impl Disk {
+    /// Whether nothing waits to be written.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
 }
 
 /// The ledger of one gateway.
@@ -51,7 +56,6 @@ impl State {
         let plan = self.plan.disk.clone();
         let now = self.now();
         let fate = if now < 60_000 && self.dice.percent(plan.fails) {
-            self.disk.failed = true;
             self.say(|| "disk  will fail".to_owned());
             Fate::Fails
         } else {
@@ -140,7 +144,7 @@ impl Book {
                 Fate::Written => verb(ledger).wait(),
                 Fate::Fails => Err(full()),
             };
-            drop(reply.send(answer));
+            reply.send(answer);
         });
         state.writes(verb);
         pending
@@ -184,6 +188,20 @@ impl Ledger for Book {
     ) -> Pending<Vec<Due>> {
         self.write(self.tell(|| "claim due".to_owned()), move |ledger| {
             ledger.claim_due(owner, now, lease_until, limit)
+        })
+    }
+
+    fn claim_letter(
+        &self,
+        row: RowId,
+        life: u32,
+        owner: Owner,
+        now: Wall,
+        lease_until: Wall,
+    ) -> Pending<Option<Due>> {
+        let what = self.tell(|| format!("row {row} claim for a repeat"));
+        self.write(what, move |ledger| {
+            ledger.claim_letter(row, life, owner, now, lease_until)
         })
     }
 

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate::call::time::Wall;
 use callgate::clock::Clock;
 use callgate::compensate::Worker;
 use callgate::config::{self, route::Route};
@@ -23,9 +22,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::callers;
 use crate::disk::Book;
-use crate::net::dialer;
+use crate::pipe::dialer;
 use crate::plan::{EndPlan, Rules};
-use crate::world::{self, EPOCH, World};
+use crate::world::{self, World};
 
 /// By when a world must have come to its end, in ms.
 const END_MS: u64 = 400_000;
@@ -67,17 +66,14 @@ pub(crate) fn live(world: &World, end: Option<EndPlan>) -> Ended {
     }
     let runtime = builder.build().expect("a runtime without sockets");
     let ended = runtime.block_on(async {
-        let base = world.lock().base();
-        let at = EPOCH.after(Duration::from_millis(base));
-        let (clock, _) = Clock::simulated(Wall(at.0));
         let touch = match end {
             Some(EndPlan::KillAtTouch { n, after }) => Some((n, after)),
             Some(EndPlan::KillAt(_) | EndPlan::Drain(_)) | None => None,
         };
-        let (life, crash) = {
+        let (clock, base, life, crash) = {
             let mut state = world.lock();
-            state.begins(clock.clone(), touch);
-            (state.life, Arc::clone(&state.crash))
+            let clock = state.begins(touch);
+            (clock, state.base(), state.life, Arc::clone(&state.crash))
         };
         drop(tokio::spawn(world::turn(world.clone(), clock.clone())));
         let ended = tokio::select! {
@@ -154,6 +150,7 @@ async fn start(world: &World, clock: Clock, life: u32, base: u64) -> Gateway {
         node: Node::new("sim"),
         metrics,
         readiness: Arc::new(Readiness::new()),
+        calls: Arc::default(),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),
         tasks: TaskTracker::new(),
@@ -234,7 +231,7 @@ async fn over(gateway: &Gateway) -> Ended {
             state.breaks("everything ends", "not within its time");
             return Ended::Over;
         }
-        if !state.callers.iter().all(callers::Caller::is_done) {
+        if !state.callers.iter().all(callers::Caller::is_done) || !state.disk.is_idle() {
             continue;
         }
         let ids: Vec<String> = state.truth.calls.keys().cloned().collect();
@@ -242,16 +239,13 @@ async fn over(gateway: &Gateway) -> Ended {
         if rows.iter().all(has_ended) {
             break;
         }
-        // In line, but nobody drives it: its park failed, and the next start takes it up.
+        // In line, but nobody drives it.
         let in_line = |row: &CallView| row.settled.is_none() && row.dead_letter.is_none();
         let lost = rows.iter().filter(|row| !has_ended(row)).all(in_line);
         stuck = if lost { stuck + 1 } else { 0 };
         if stuck > 15 {
-            if !state.disk.failed {
-                state.breaks("everything ends", "a call is stuck in line");
-            }
-            state.truth.reached.at("stuck until the next start");
-            return Ended::Killed;
+            state.breaks("everything ends", "a call is stuck in line");
+            return Ended::Over;
         }
     }
     lets_go(gateway).await;

@@ -11,6 +11,7 @@ mod dice;
 mod disk;
 mod gateway;
 mod net;
+mod pipe;
 mod plan;
 mod tool;
 mod world;
@@ -28,21 +29,26 @@ const SCHEDULES: u64 = 2_000;
 /// The most broken worlds that are told.
 const TOLD_MAX: usize = 3;
 
-/// Worlds that once broke a promise, and which.
-const KEPT: [(u64, &str); 0] = [];
+/// Worlds that once broke a promise, and how.
+const KEPT: [(u64, &str); 4] = [
+    (
+        649,
+        "a success that could not be recorded was parked as never sent",
+    ),
+    (4812, "the same, and a round sent it again"),
+    (80, "never-sent was told though it could not be recorded"),
+    (
+        24,
+        "a call whose park could not be recorded stayed in line for ever",
+    ),
+];
 
 /// Lets one world run to its end; what was broken, and the story when it is wanted.
 fn run(seed: u64, told: bool) -> (Vec<String>, Vec<String>, Reached) {
     let plan = Plan::of(seed);
     let mut ends = plan.ends.clone().into_iter();
     let world = World::new(plan, told);
-    // A few lives more than planned: one for each call that was stuck.
-    for _ in 0..12 {
-        match live(&world, ends.next()) {
-            Ended::Killed => {}
-            Ended::Over => break,
-        }
-    }
+    while live(&world, ends.next()) == Ended::Killed {}
     let mut state = world.lock();
     state.all_holds();
     let truth = std::mem::take(&mut state.truth);
@@ -59,10 +65,10 @@ fn run(seed: u64, told: bool) -> (Vec<String>, Vec<String>, Reached) {
 /// Tells the story of a broken world.
 fn tell(seed: u64, broken: &[String]) -> String {
     let (again, story, _) = run(seed, true);
-    let same = if again.is_empty() {
-        "\n(told again, it broke nothing: run with --cfg tokio_unstable)"
-    } else {
+    let same = if again.len() == broken.len() {
         ""
+    } else {
+        "\n(told again it went otherwise: build with --cfg tokio_unstable)"
     };
     format!(
         "seed {seed}\n{}\n{}{same}\n",
@@ -88,6 +94,9 @@ fn kept_worlds_hold() {
 #[test]
 fn every_promise_holds_in_every_world() {
     let first = number("CALLGATE_SIM_SEED").unwrap_or(1);
+    if std::env::var("CALLGATE_SIM_TOLD").is_ok_and(|told| !told.is_empty()) {
+        println!("{}", tell(first, &run(first, false).0));
+    }
     let schedules = number("CALLGATE_SIM_SCHEDULES").unwrap_or(SCHEDULES);
     let next = AtomicU64::new(first);
     let broken: Mutex<Vec<(u64, Vec<String>)>> = Mutex::default();

@@ -1,27 +1,23 @@
 //! The network: connections between the gateway and its tool that lose, delay, double and reorder
 //! what goes over them, refuse to be opened, stall, and break in the middle.
 //!
-//! A connection is a stand-in for a socket, so that the gateway's own HTTP client runs over it. A
-//! reset by the gateway kills what waits in its kernel; what is in the network already may arrive.
+//! A reset by the gateway kills what waits in its kernel; what is in the network already may still
+//! arrive. Deliberately absent: the gateway's end of a connection (`pipe`).
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
-
-use callgate::upstream::{Dialling, StandIn, StandInDialer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::task::{Poll, Waker};
 
 use crate::plan::PROMPT_MS;
-use crate::world::{Event, State, World};
+use crate::world::{Event, State};
 
 /// Every connection there ever was.
 #[derive(Default)]
 pub(crate) struct Net {
-    conns: Vec<Conn>,
+    pub(crate) conns: Vec<Conn>,
 }
 
 #[derive(Default)]
-struct Conn {
+pub(crate) struct Conn {
     /// It leads to the receipt endpoint.
     asks: bool,
     /// What the gateway has written of its request.
@@ -29,25 +25,25 @@ struct Conn {
     /// What the kernel takes of it before it is full.
     window: Option<usize>,
     /// What has arrived for the gateway.
-    inbox: Vec<u8>,
+    pub(crate) inbox: Vec<u8>,
     /// The tool's end has arrived; a reset or not.
-    ended: Option<bool>,
+    pub(crate) ended: Option<bool>,
     /// The tool has closed its end; what is sent now is lost.
     closing: bool,
     /// Whether and how the gateway has let go of it.
-    left: Left,
+    pub(crate) left: Left,
     /// A request waits in the gateway's kernel.
     stalled: Option<Sent>,
     /// Requests so far.
     served: u64,
     waiting: bool,
-    reader: Option<Waker>,
-    writer: Option<Waker>,
+    pub(crate) reader: Option<Waker>,
+    pub(crate) writer: Option<Waker>,
 }
 
 /// Whether and how the gateway has let go of a connection.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Left {
+pub(crate) enum Left {
     #[default]
     Open,
     Closed,
@@ -89,41 +85,8 @@ pub(crate) struct Asked {
     pub(crate) id: String,
 }
 
-/// The gateway's end of a connection.
-struct Pipe {
-    world: World,
-    conn: usize,
-    life: u32,
-    resets: bool,
-}
-
-/// Opens connections to the tool, or to its receipt endpoint.
-pub(crate) fn dialer(world: &World, asks: bool, life: u32) -> StandInDialer {
-    let world = world.clone();
-    Box::new(move || -> Dialling {
-        let world = world.clone();
-        Box::pin(async move {
-            let (opened, takes) = world.lock().dialled(asks, life);
-            tokio::time::sleep(std::time::Duration::from_millis(takes)).await;
-            match opened {
-                Some(Ok(conn)) => {
-                    let pipe = Pipe {
-                        world,
-                        conn,
-                        life,
-                        resets: false,
-                    };
-                    Ok(Box::new(pipe) as Box<dyn StandIn>)
-                }
-                Some(Err(error)) => Err(error),
-                None => std::future::pending().await,
-            }
-        })
-    })
-}
-
 impl State {
-    fn dialled(&mut self, asks: bool, life: u32) -> (Option<io::Result<usize>>, u64) {
+    pub(crate) fn dialled(&mut self, asks: bool, life: u32) -> (Option<io::Result<usize>>, u64) {
         if !self.touched(life) {
             return (None, 0);
         }
@@ -167,7 +130,7 @@ impl State {
         }
     }
 
-    fn wrote(&mut self, conn: usize, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn wrote(&mut self, conn: usize, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.net.conns[conn].ended == Some(true) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
@@ -441,86 +404,5 @@ impl Request {
             attempt,
             body: String::from_utf8_lossy(body).into_owned(),
         })
-    }
-}
-
-impl AsyncRead for Pipe {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let mut state = self.world.lock();
-        if !state.is_alive(self.life) {
-            return Poll::Pending;
-        }
-        let of = &mut state.net.conns[self.conn];
-        if !of.inbox.is_empty() {
-            let taken = of.inbox.len().min(buf.remaining());
-            buf.put_slice(&of.inbox[..taken]);
-            of.inbox.drain(..taken);
-            return Poll::Ready(Ok(()));
-        }
-        match of.ended {
-            Some(false) => Poll::Ready(Ok(())),
-            Some(true) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-            None => {
-                of.reader = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-impl AsyncWrite for Pipe {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let mut state = self.world.lock();
-        if !state.touched(self.life) {
-            return Poll::Pending;
-        }
-        let wrote = state.wrote(self.conn, bytes);
-        if wrote.is_pending() {
-            state.net.conns[self.conn].writer = Some(cx.waker().clone());
-        }
-        wrote
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl StandIn for Pipe {
-    fn is_quiet(&self) -> bool {
-        let state = self.world.lock();
-        let of = &state.net.conns[self.conn];
-        of.inbox.is_empty() && of.ended.is_none()
-    }
-
-    fn reset(&mut self) {
-        self.resets = true;
-    }
-}
-
-impl Drop for Pipe {
-    fn drop(&mut self) {
-        let mut state = self.world.lock();
-        if !state.is_alive(self.life) {
-            return;
-        }
-        let left = if self.resets {
-            Left::Reset
-        } else {
-            Left::Closed
-        };
-        state.net.conns[self.conn].left = left;
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     pub(crate) rules: Rules,
     pub(crate) callers: Vec<Script>,
     pub(crate) ends: Vec<EndPlan>,
+    /// The wall clock is stepped, at this time and by so many ms.
+    pub(crate) step: Option<(u64, i64)>,
     /// The product's own worker makes the rounds, instead of a plain loop.
     pub(crate) real_worker: bool,
 }
@@ -150,14 +152,14 @@ impl Plan {
         let receipts = Self::receipts(d, honours, quiet);
         let net = NetPlan {
             slow: !quiet && d.percent(20),
-            loses: share(d, &[0, 10, 25]),
+            loses: share(d, &[0, 0, 10, 25]),
             stalls: share(d, &[0, 0, 15]),
             resets: share(d, &[0, 5, 15]),
             cuts: share(d, &[0, 5, 10]),
             delays: share(d, &[0, 20, 40]),
             doubles: if honours { share(d, &[0, 0, 20]) } else { 0 },
-            refuses: share(d, &[0, 5, 40]),
-            down_until: share(d, &[0, 0, 0, 6_000, 20_000, 60_000]),
+            refuses: share(d, &[0, 0, 5, 40]),
+            down_until: share(d, &[0, 0, 0, 0, 0, 6_000, 20_000]),
         };
         let tool = ToolPlan {
             honours,
@@ -174,7 +176,7 @@ impl Plan {
             fails: d.pick(&[0, 0, 15]),
             slow: share(d, &[0, 15, 40]),
             mute: share(d, &[0, 5, 20]),
-            bad_receipt: share(d, &[0, 15, 40]),
+            bad_receipt: share(d, &[0, 0, 15, 40]),
         };
         let disk = DiskPlan {
             commit_ms: d.pick(&[0, 0, 5, 40]),
@@ -189,6 +191,11 @@ impl Plan {
             callers: Self::callers(d, quiet),
             ends: Self::ends(d, quiet),
             real_worker: d.percent(15),
+            // A tool that forgets and a clock that jumps are too much at once: nobody could tell.
+            step: (!quiet && tool.retention_ms.is_none() && d.percent(10)).then(|| {
+                let by = [-60_000, -5_000, -700, 700, 5_000, 60_000];
+                (d.within(1, 20_000), d.pick(&by))
+            }),
             tool,
             net,
             disk,
@@ -197,7 +204,8 @@ impl Plan {
 
     fn receipts(d: &mut Dice, honours: bool, quiet: bool) -> Receipts {
         use Receipts::{Arrival, Commit, Lying, NeverKnows, None};
-        let mut of = vec![Arrival, Arrival, Arrival, Arrival, Commit, Commit, None];
+        let mut of = vec![Arrival; 6];
+        of.extend([Commit, Commit, None]);
         if !quiet {
             of.push(NeverKnows);
         }
@@ -254,7 +262,11 @@ impl Plan {
                     id: (!mints).then(|| format!("call-{n}")),
                     wants: format!("{{\"want\":\"{n}{}\"}}", if other { "-other" } else { "" }),
                     begins: d.within(0, if quiet { 100 } else { 3_000 }),
-                    tries: d.pick(&[1, 2, 4, 8]),
+                    tries: if mints {
+                        d.pick(&[1, 2])
+                    } else {
+                        d.pick(&[1, 1, 2, 4, 8])
+                    },
                     patience: if quiet {
                         60_000
                     } else {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate::call::time::{Mono, Wall};
-use callgate::clock::Clock;
+use callgate::clock::{Clock, WallStep};
 use callgate::ledger::memory::MemoryLedger;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -48,6 +48,9 @@ pub(crate) struct State {
     /// What must not be dropped before the gateway is gone.
     pub(crate) keep: Vec<Box<dyn Any + Send>>,
     clock: Option<Clock>,
+    step: Option<WallStep>,
+    /// How far the wall clock was stepped.
+    stepped: i64,
     base: u64,
     alive: bool,
     dies_at_touch: Option<(u64, bool)>,
@@ -74,6 +77,8 @@ pub(crate) enum Event {
     Idles(usize, u64),
     /// The disk has written.
     Written,
+    /// The wall clock is stepped by so many ms.
+    Steps(i64),
 }
 
 /// Orders nothing: the number before it does.
@@ -89,7 +94,8 @@ pub(crate) struct Story {
 impl World {
     pub(crate) fn new(plan: Plan, told: bool) -> Self {
         let retention = Duration::from_secs(30 * 86_400);
-        Self(Arc::new(Mutex::new(State {
+        let step = plan.step;
+        let mut state = State {
             dice: Dice::new(plan.seed ^ 0x5eed),
             story: Story {
                 told,
@@ -106,13 +112,19 @@ impl World {
             sooner: Arc::default(),
             keep: Vec::new(),
             clock: None,
+            step: None,
+            stepped: 0,
             base: 0,
             alive: false,
             dies_at_touch: None,
             events: BinaryHeap::new(),
             count: 0,
             plan,
-        })))
+        };
+        if let Some((at, by)) = step {
+            state.at(at, Event::Steps(by));
+        }
+        Self(Arc::new(Mutex::new(state)))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -129,15 +141,19 @@ impl State {
         self.base + since
     }
 
-    /// A new gateway begins, `later` ms after the last one ended.
-    pub(crate) fn begins(&mut self, clock: Clock, dies_at_touch: Option<(u64, bool)>) {
-        self.clock = Some(clock);
+    /// A new gateway begins. Its clock.
+    pub(crate) fn begins(&mut self, dies_at_touch: Option<(u64, bool)>) -> Clock {
+        let at = EPOCH.after(Duration::from_millis(self.base));
+        let (clock, step) = Clock::simulated(Wall(at.0 + self.stepped));
+        self.clock = Some(clock.clone());
+        self.step = Some(step);
         self.life += 1;
         self.alive = true;
         self.dies_at_touch = dies_at_touch;
         self.crash = Arc::default();
         self.sooner = Arc::default();
         self.say(|| "### a gateway begins".to_owned());
+        clock
     }
 
     /// Where the next gateway's time begins.
@@ -167,6 +183,7 @@ impl State {
             self.base = self.now();
             self.clock = None;
             self.say(|| "### the gateway is killed".to_owned());
+            self.truth.reached.at("end of a gateway");
             self.crash.notify_one();
         }
     }
@@ -229,6 +246,13 @@ impl State {
             Event::Window(conn) => self.window_opens(conn),
             Event::Idles(conn, served) => self.idles(conn, served),
             Event::Written => self.disk_writes(),
+            Event::Steps(by) => {
+                self.say(|| format!("### the wall clock is stepped by {by} ms"));
+                self.stepped += by;
+                if let Some(step) = &self.step {
+                    step.by(by);
+                }
+            }
         }
     }
 

@@ -100,7 +100,14 @@ fn is_root(path: &str) -> bool {
         path.strip_prefix(dir)
             .is_some_and(|rest| !rest.contains('/'))
     };
-    matches!(path, "src/lib.rs" | "src/main.rs") || direct("tests/") || path == "tests/it/main.rs"
+    // A folder of `tests/` with a `main.rs` is a test of its own (declared in Cargo.toml).
+    let of_a_folder = |rest: &str| {
+        rest.split_once('/')
+            .is_some_and(|(_, file)| file == "main.rs")
+    };
+    matches!(path, "src/lib.rs" | "src/main.rs")
+        || direct("tests/")
+        || path.strip_prefix("tests/").is_some_and(of_a_folder)
 }
 
 fn children(file: &Rust) -> Vec<String> {

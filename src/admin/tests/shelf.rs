@@ -74,6 +74,9 @@ impl Ledger for Shelf {
         refused()
     }
     fn note(&self, _: RowId, _: u32, _: Vec<Entry>) {}
+    fn claim_letter(&self, _: RowId, _: u32, _: Owner, _: Wall, _: Wall) -> Pending<Option<Due>> {
+        refused()
+    }
     fn claim_due(&self, _: Owner, _: Wall, _: Wall, _: usize) -> Pending<Vec<Due>> {
         refused()
     }

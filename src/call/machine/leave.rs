@@ -96,7 +96,7 @@ impl Machine {
         let reason = match state {
             Parked::NeverSent | Parked::Unsent(_) => Reason::NeverSent,
             Parked::Queued(_) if self.sending == Sending::Cancelled => Reason::Cancelled,
-            Parked::Queued(_) | Parked::Manual => reason,
+            Parked::Queued(_) | Parked::Manual | Parked::AsBefore => reason,
         };
         Step::Park(Parking {
             reason,

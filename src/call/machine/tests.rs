@@ -362,6 +362,20 @@ fn a_call_whose_caller_cancelled_is_asked_about_but_not_sent() {
 }
 
 #[test]
+fn a_repeat_lifts_the_cancel_of_a_caller_who_has_gone() {
+    let mut call = Driven::begun(Policy {
+        on_client_gone: OnClientGone::Cancel,
+        ..policy()
+    });
+    assert_eq!(call.on(Event::ClientGone), Step::Keep);
+    assert_eq!(call.ended(CUT), Step::Ask);
+    assert_eq!(call.on(Event::ClientBack), Step::Keep);
+    let wait = call.on(NOT_FOUND);
+    call.confirm(wait);
+    assert!(matches!(call.on(NOT_FOUND), Step::Send { n: 2, .. }));
+}
+
+#[test]
 fn a_process_that_ends_parks_what_is_in_flight_as_unclear_and_due_at_once() {
     let now = Parked::Queued(Duration::ZERO);
     let parked = |step: Step| match step {

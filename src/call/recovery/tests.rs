@@ -158,6 +158,7 @@ fn what_must_not_be_sent_is_only_asked_about_and_says_why() {
         (Sending::NoCredential, Reason::CredentialNotKept),
         (Sending::RouteChanged, Reason::RouteChanged),
         (Sending::Cancelled, Reason::RoundsExhausted),
+        (Sending::WithHuman, Reason::RoundsExhausted),
     ];
     for (sending, expected) in table {
         let mut recovery = round_of(resending(), 1, (1, true), sending);
@@ -223,6 +224,134 @@ fn a_late_answer_settles_during_and_after_a_round() {
         after(resending(), 1, &past),
         Step::Answer(Ending::Success(2))
     );
+}
+
+#[test]
+fn past_the_last_round_only_a_gateway_that_still_works_on_the_call_is_asked_again() {
+    let rounds = policy().compensation.rounds;
+    let last = rounds.len() as u32;
+    let answers = [
+        (
+            state(State::Unknown),
+            true,
+            Parked::Queued(*rounds.last().unwrap()),
+        ),
+        (
+            state(State::Processing),
+            true,
+            Parked::Queued(*rounds.last().unwrap()),
+        ),
+        (state(State::Unknown), false, Parked::Manual),
+        (NOT_FOUND, false, Parked::Manual),
+    ];
+    for (answer, worked_on, expected) in answers {
+        // It stays the last round, which sends nothing.
+        let mut recovery = round_of(resending(), last, (1, true), Sending::Allowed);
+        assert_eq!(
+            recovery.on(Event::Begun, Mono(0), Chance::new(0.5)),
+            Step::Ask
+        );
+        recovery.worked_on(worked_on);
+        let step = recovery.on(answer, Mono(0), Chance::new(0.5));
+        assert_eq!(
+            reason(step),
+            (Reason::RoundsExhausted, expected),
+            "{answer:?}"
+        );
+    }
+}
+
+/// A pass for a caller who waits twenty seconds, over a call sent `sends` times, last a while ago.
+fn repeat_of(policy: Policy, sends: u8, sending: Sending) -> Recovery {
+    let patience = Patience {
+        deadline: Mono(0).after(Duration::from_secs(20)),
+        last_sent: Duration::from_secs(3600),
+    };
+    Recovery::repeat(Arc::new(policy), Mono(0), patience, (sends, true), sending)
+}
+
+fn through(recovery: &mut Recovery, events: &[Event]) -> Step {
+    let mut step = recovery.on(Event::Begun, Mono(0), Chance::new(0.5));
+    for event in events {
+        step = recovery.on(*event, Mono(0), Chance::new(0.5));
+    }
+    step
+}
+
+#[test]
+fn a_repeat_asks_and_leaves_the_row_as_it_was_unless_it_learns_the_end() {
+    let told = |event| through(&mut repeat_of(policy(), 4, Sending::Allowed), &[event]);
+    let (success, failed) = (state(State::Success), state(State::Failed));
+    assert_eq!(told(success), Step::Answer(Ending::ReceiptSuccess));
+    let ended = Ending::ReceiptFailed { kept: None };
+    assert_eq!(told(failed), Step::Answer(ended));
+    for word in [State::Received, State::Processing, State::Unknown] {
+        assert_eq!(reason(told(state(word))).1, Parked::AsBefore, "{word:?}");
+    }
+    assert_eq!(
+        reason(told(NOT_FOUND)).1,
+        Parked::AsBefore,
+        "four sends are the allowance of the line and all repeats"
+    );
+    assert_eq!(reason(told(Event::DeadlinePassed)).1, Parked::AsBefore);
+}
+
+#[test]
+fn a_repeat_resends_within_the_allowance_whatever_the_rounds_may() {
+    let mut allowed = repeat_of(policy(), 3, Sending::Allowed);
+    let step = through(&mut allowed, &SENT[..4]);
+    assert!(matches!(step, Step::Send { n: 4, .. }), "{step:?}");
+    for sending in [
+        Sending::WithHuman,
+        Sending::NoCredential,
+        Sending::RouteChanged,
+    ] {
+        let step = through(&mut repeat_of(policy(), 1, sending), &[NOT_FOUND]);
+        assert_eq!(reason(step).1, Parked::AsBefore, "{sending:?}");
+    }
+}
+
+#[test]
+fn a_repeat_waits_for_the_rest_of_the_backoff_and_sends_nothing_too_late() {
+    let made = policy();
+    let backoff = made.retry.backoff(1, Chance::new(0.5));
+    let patience = |wait| Patience {
+        deadline: Mono(0).after(wait),
+        last_sent: Duration::ZERO,
+    };
+    let pass = |wait: Duration| {
+        let made = Arc::new(made.clone());
+        Recovery::repeat(made, Mono(0), patience(wait), (1, true), Sending::Allowed)
+    };
+    let useful = made.timeouts.attempt / 2;
+    let mut early = pass(backoff + useful);
+    assert_eq!(through(&mut early, &[NOT_FOUND]), Step::Wait(backoff));
+    let now = Mono(0).after(backoff);
+    assert_eq!(
+        early.on(Event::Waited, now, Chance::new(0.5)),
+        Step::CloseEarlier
+    );
+    let mut late = pass(useful);
+    assert_eq!(through(&mut late, &[NOT_FOUND]), Step::Wait(backoff));
+    let step = late.on(Event::Waited, now, Chance::new(0.5));
+    assert_eq!(reason(step).1, Parked::AsBefore);
+}
+
+#[test]
+fn a_repeat_takes_a_failure_that_shall_be_seen_to_a_human() {
+    let mut seen = policy();
+    seen.compensation.on_failed = OnFailed::Keep;
+    let mut pass = repeat_of(seen, 1, Sending::Allowed);
+    let step = through(&mut pass, &[state(State::Failed)]);
+    assert_eq!(reason(step), (Reason::ReportedFailure, Parked::Manual));
+}
+
+#[test]
+fn a_repeat_with_nothing_to_ask_changes_nothing() {
+    let mut silent = policy();
+    silent.receipt = None;
+    let mut pass = repeat_of(silent, 1, Sending::Allowed);
+    assert_eq!(reason(through(&mut pass, &[])).1, Parked::AsBefore);
 }
 
 proptest! {

@@ -48,6 +48,7 @@ impl World {
             node: Node::new("n"),
             metrics: Arc::new(Metrics::new("0")),
             readiness: Arc::new(Readiness::new()),
+            calls: Arc::default(),
             late: Arc::new(LateRegistry::default()),
             draining: CancellationToken::new(),
             tasks: TaskTracker::new(),

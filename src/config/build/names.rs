@@ -106,6 +106,12 @@ pub(super) fn pointer(text: &str) -> Result<JsonPointer, String> {
         .ok_or_else(|| "a JSON pointer, such as /state or /result/status".to_owned())
 }
 
+/// A place in a document, not the document itself.
+pub(super) fn member(text: &str) -> Result<JsonPointer, String> {
+    let inside = pointer(text).ok().filter(|at| !at.as_str().is_empty());
+    inside.ok_or_else(|| "a JSON pointer to a field, such as /requestId".to_owned())
+}
+
 pub(super) fn method(text: &str) -> Result<Method, String> {
     let form = || "a method in upper case, such as POST; CONNECT is not one of them".to_owned();
     let shouted = text.bytes().all(|b| !b.is_ascii_lowercase());

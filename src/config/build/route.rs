@@ -13,6 +13,7 @@ use crate::call::policy::{
 use crate::config::defaults;
 use crate::config::file::read::Value;
 use crate::config::file::units::show_duration;
+use crate::config::key_template::KeyTemplate;
 use crate::config::matcher::{Matcher, PathPattern};
 use crate::config::report::Path;
 use crate::config::route::{
@@ -49,8 +50,6 @@ impl Builder<'_> {
         let (receipt, receipts) = receipt.unzip();
         let answer = matches!(own.get("answer"), Some((Value::Map(_), _)))
             .then(|| self.answer(&own.section("answer")));
-        let window = Idempotency::default().window;
-        let keys = scope.section("idempotency");
         let route = Route {
             matcher: self.matcher(&own.section("match")),
             effects: effects(own),
@@ -62,12 +61,7 @@ impl Builder<'_> {
             accepted: own.word("accepted", Accepted::Final),
             body: body(&scope.section("body")),
             response: scope.word("response", ResponseMode::Auto),
-            idempotency: Idempotency {
-                header: self
-                    .parsed(&keys, "header", names::free_header_name)
-                    .unwrap_or_else(|| Idempotency::default().header),
-                window: keys.duration("window", window),
-            },
+            idempotency: self.idempotency(&scope.section("idempotency")),
             compensation_workers: scope
                 .section("compensation")
                 .whole("workers", defaults::COMPENSATION_WORKERS),
@@ -100,6 +94,22 @@ impl Builder<'_> {
                 .parsed(scope, "prefix", names::node)
                 .unwrap_or_else(|| name.clone()),
             body: self.parsed(scope, "body", names::pointer),
+        }
+    }
+
+    fn idempotency(&mut self, scope: &Scope<'_>) -> Idempotency {
+        let default = Idempotency::default();
+        let send = scope.section("send");
+        Idempotency {
+            header: self
+                .parsed(scope, "header", names::free_header_name)
+                .unwrap_or(default.header),
+            key: self.parsed(scope, "key", KeyTemplate::parse),
+            hash: scope.word("hash", default.hash),
+            required: scope.flag("required", default.required),
+            window: scope.duration("window", default.window),
+            send_header: self.parsed(&send, "header", names::free_header_name),
+            send_body: self.parsed(&send, "body", names::member),
         }
     }
 

@@ -12,7 +12,9 @@ use super::scope::Scope;
 use crate::call::policy::{Policy, Records, ResendOn, Timeouts};
 use crate::config::file::read::Value;
 use crate::config::file::units::show_duration;
-use crate::config::route::{Accepted, Effects, Route};
+use crate::config::key_template::{KeyPart, KeyTemplate};
+use crate::config::report::Path;
+use crate::config::route::{Accepted, Effects, Route, UpstreamKind};
 
 const WINDOW_MIN: Duration = Duration::from_secs(24 * 3_600);
 const WINDOW_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
@@ -29,6 +31,7 @@ impl Builder<'_> {
         self.judge_window(scope, route);
         self.judge_names(scope, route);
         if may_act(route) {
+            self.judge_chain(scope, route);
             self.judge_receipt(scope, route);
             self.advise(scope, route);
         }
@@ -112,6 +115,63 @@ impl Builder<'_> {
             let message = "call id and idempotency key cannot travel in the same header field";
             self.refuse(&scope.section("call_id").blame(&["header"]), message);
         }
+        let keys = &route.idempotency;
+        if let Some(tenant) = &route.upstream.tenant_header
+            && [&route.call_id.header, &keys.header, keys.sent_in()].contains(&tenant)
+        {
+            let message = "this field carries the call id or the idempotency key; the client's \
+                           name needs one of its own";
+            let path = scope.section("upstream").blame(&["tenant_header"]);
+            self.refuse(&path, message);
+        }
+        let keys = scope.section("idempotency");
+        if route.idempotency.send_header.as_ref() == Some(&route.call_id.header) {
+            let message = "the call id travels in this header field";
+            self.refuse(&keys.section("send").blame(&["header"]), message);
+        }
+        if let Some(template) = &route.idempotency.key {
+            self.judge_key(&keys.blame(&["key"]), route, template);
+        }
+    }
+
+    fn judge_key(&mut self, path: &Path, route: &Route, template: &KeyTemplate) {
+        let pattern = route.matcher.path.as_str();
+        for part in template.parts() {
+            match part {
+                KeyPart::Path(name) if !pattern.contains(&format!("{{{name}}}")) => {
+                    let message = format!("the route's path ({pattern}) captures no {{{name}}}");
+                    self.refuse(path, message);
+                }
+                KeyPart::Header(name) if *name == route.call_id.header => {
+                    let message = "a call id is another one for each call; the key must come out \
+                                   the same for the same operation";
+                    self.refuse(path, message);
+                }
+                KeyPart::Text(_)
+                | KeyPart::Body(_)
+                | KeyPart::Header(_)
+                | KeyPart::Path(_)
+                | KeyPart::Query(_) => {}
+            }
+        }
+        if template.can_collide() {
+            let text = "two places meet without text between them: `12` and `3` make the same key \
+                        as `1` and `23`; put a separator there unless one of them has a fixed \
+                        length";
+            self.warn(path, text);
+        }
+    }
+
+    /// Only the hop next to the tool resends what nobody knows.
+    fn judge_chain(&mut self, scope: &Scope<'_>, route: &Route) {
+        let chained = route.upstream.kind == UpstreamKind::Callgate;
+        let retry = scope.section("retry");
+        let resends = route.policy.retry.resend_on() == ResendOn::NotFoundOrUnknown;
+        if chained && resends && !retry.any_bad(&["resend_on"]) {
+            let message = "what another gateway does not know is waited for, since only the one \
+                           next to the tool resends; write [NOT_FOUND] here, and UNKNOWN there";
+            self.refuse(&retry.blame(&["resend_on"]), message);
+        }
     }
 
     fn judge_receipt(&mut self, scope: &Scope<'_>, route: &Route) {
@@ -161,7 +221,17 @@ impl Builder<'_> {
         }
         self.advise_on_resends(scope, policy);
         let dedupes = policy.retry.resend_on() == ResendOn::NotFoundOrUnknown;
-        if policy.receipt.is_none() && !dedupes && !scope.any_bad(&["receipt"]) {
+        let mute = policy.receipt.is_none() && !dedupes && !scope.any_bad(&["receipt"]);
+        if mute && route.upstream.kind == UpstreamKind::Callgate {
+            self.warn(
+                &scope.blame(&["name"]),
+                format!(
+                    "the route {:?} has no `receipt`, so every unclear call goes to a human; \
+                     write `receipt: {{}}`, which the other gateway answers",
+                    route.name
+                ),
+            );
+        } else if mute {
             self.warn(
                 &scope.blame(&["name"]),
                 format!(

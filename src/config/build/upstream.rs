@@ -35,6 +35,7 @@ impl Builder<'_> {
                 max_idle: pool.whole("max_idle", idle.max_idle),
             },
             late_max: scope.whole("late_max", defaults::LATE_MAX),
+            tenant_header: self.tenant_header(scope),
             formerly: self.each(scope, "formerly", former).unwrap_or_default(),
             endpoint,
         }
@@ -66,6 +67,16 @@ impl Builder<'_> {
             }
         }
         headers
+    }
+
+    fn tenant_header(&mut self, scope: &Scope<'_>) -> Option<HeaderName> {
+        let name = self.parsed(scope, "tenant_header", tenant)?;
+        if sets(scope, &name) {
+            let message = "`upstream.headers` sets this field already; the tool would be told the \
+                           same client for everybody";
+            self.refuse(&scope.blame(&["tenant_header"]), message);
+        }
+        Some(name)
     }
 
     /// Notes a mistake whose source line is not to be shown.
@@ -123,6 +134,31 @@ fn settable(text: &str) -> Result<HeaderName, String> {
         Err(_) if text.eq_ignore_ascii_case("content-type") => names::header_name(text),
         other => other,
     }
+}
+
+/// The field that tells the tool who calls: no credential, since nothing of it is secret.
+fn tenant(text: &str) -> Result<HeaderName, String> {
+    let name = settable(text)?;
+    let credentials = [
+        "authorization",
+        "proxy-authorization",
+        "cookie",
+        "x-api-key",
+    ];
+    if credentials.contains(&name.as_str()) {
+        return Err("a header field that carries no credential, such as X-Tenant".to_owned());
+    }
+    Ok(name)
+}
+
+/// Whether `upstream.headers` sets this field.
+fn sets(scope: &Scope<'_>, name: &HeaderName) -> bool {
+    let Some((Value::Map(entries), _)) = scope.get("headers") else {
+        return false;
+    };
+    entries
+        .iter()
+        .any(|(field, _)| field.eq_ignore_ascii_case(name.as_str()))
 }
 
 fn nowhere() -> Endpoint {

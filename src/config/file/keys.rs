@@ -9,7 +9,7 @@ use crate::call::policy::{
     BelieveNotFound, MAX_RETRIES_MAX, OnClientGone, OnFailed, Records, UnresolvedAnswer,
 };
 use crate::config::resolved::{LogFormat, LogLevel, Sync};
-use crate::config::route::{Accepted, Credentials, HostMode, ResponseMode, UpstreamKind};
+use crate::config::route::{Accepted, Credentials, HostMode, KeyHash, ResponseMode, UpstreamKind};
 use crate::config::words::Word;
 
 /// One key of a section.
@@ -88,6 +88,8 @@ const MIB: u64 = 1 << 20;
 
 /// The most elements of a list of names.
 const NAMES_MAX: usize = 64;
+/// The most clients. A request's key is compared with every one of theirs.
+const CLIENTS_MAX: usize = 256;
 /// The most routes; a hundred times what a gateway of one team has.
 const ROUTES_MAX: usize = 1_000;
 
@@ -151,8 +153,8 @@ keys! {
         ledger: Kind::Section(LEDGER);
         /// How the process leaves.
         drain: Kind::Section(DRAIN);
-        /// The callers and their keys.
-        clients: Kind::Later;
+        /// The callers and their keys; with none listed every caller is `anonymous`.
+        clients: Kind::List { of: &Kind::Section(CLIENT), min: 0, max: CLIENTS_MAX };
         /// What every route inherits, key by key.
         defaults: Kind::Section(DEFAULTS);
         /// The routes; the first that matches takes the request.
@@ -200,6 +202,15 @@ keys! {
         delay: MAYBE_ZERO;
         /// How long running calls have after that.
         grace: LONGER_THAN_ZERO;
+    }
+    CLIENT {
+        /// The client's name: call ids, keys and receipts are its own.
+        name: Kind::Text("1 to 48 letters, digits, `.`, `_` and `-`"), must;
+        /// The file with its key, sent as `Authorization: Bearer` or `X-Api-Key`; several lines are
+        /// several valid keys.
+        key_file: Kind::Text("the file with the client's key"), must;
+        /// Names this client had before.
+        formerly: Kind::Later;
     }
     DEFAULTS {
         /// Bounds of every wait.
@@ -265,17 +276,23 @@ keys! {
         /// How long call ids and keys bind; 24h to 7d.
         window: LONGER_THAN_ZERO;
         /// A key derived from the request.
-        key: Kind::Later;
+        key: Kind::Text("text with {body:/pointer}, {header:NAME}, {path:NAME}, {query:NAME}");
         /// How a derived key is hashed.
-        hash: Kind::Later;
+        hash: Kind::Word(KeyHash::NAMES);
         /// Whether a call without a key is refused.
-        required: Kind::Later;
+        required: Kind::Flag;
         /// Where the key goes on the way to the tool.
-        send: Kind::Later;
+        send: Kind::Section(SEND_KEY);
         /// Another scope than client and route.
         scope: Kind::Later;
         /// Body fields that do not make another request.
         exclude: Kind::Later;
+    }
+    SEND_KEY {
+        /// The header field; the client's unless named.
+        header: HEADER;
+        /// Where in a JSON body, as a pointer; a field that is there is overwritten.
+        body: POINTER;
     }
     COMPENSATION {
         /// Gaps before round 1, 2, ..; growing.
@@ -364,8 +381,8 @@ keys! {
         late_max: Kind::Whole { min: 0, max: 10_000 };
         /// Addresses this tool had before.
         formerly: Kind::List { of: &Kind::Text("a URL this tool had before"), min: 0, max: 16 };
-        /// The field that tells the tool who calls.
-        tenant_header: Kind::Later;
+        /// The field that tells the tool who calls; then each client has call ids of its own there.
+        tenant_header: HEADER;
     }
     POOL {
         /// How long an idle connection is kept.

@@ -24,9 +24,13 @@ const REQUEST_LINE: usize = "  HTTP/1.1\r\n".len();
 /// `: ` and a line end.
 const FIELD_LINE: usize = 4;
 
+/// What a caller reads whose key is missing or wrong.
+pub(super) const STRANGER: &str = "The request carries no key of a known client, or those of two. \
+    Send one valid key as `Authorization: Bearer` or `X-Api-Key`.";
+
 impl<D: Door> Visit<'_, D> {
     /// Everything that can be refused without the body.
-    pub(super) fn check(&self) -> Result<Guest<D::Route>, Refusal<D::Route>> {
+    pub(super) fn check(&mut self) -> Result<Guest<D::Route>, Refusal<D::Route>> {
         let (head, door) = (&self.origin.head, &self.origin.room.door);
         self.check_head()
             .map_err(|told| Refusal { route: None, told })?;
@@ -47,10 +51,10 @@ impl<D: Door> Visit<'_, D> {
         let id = identify::from_headers(&head.headers, field)
             .map_err(|problem| refuse(invalid_id(&problem, field)))?;
         self.check_call(&route, id.as_ref()).map_err(refuse)?;
-        let Some(client) = door.client(&head.headers) else {
-            let detail = "The request carries no key of a known client. Send a valid one as \
-                          `Authorization: Bearer` or `X-Api-Key`.";
-            return Err(refuse(unseen_told(id.as_ref(), Code::Unauthorized, detail)));
+        let head = &mut self.origin.head;
+        let Some(client) = door.client(&mut head.headers) else {
+            let told = unseen_told(id.as_ref(), Code::Unauthorized, STRANGER);
+            return Err(refuse(told));
         };
         let knock = Knock {
             route: &route,
@@ -69,6 +73,11 @@ impl<D: Door> Visit<'_, D> {
         let head = &self.origin.head;
         if !identify::host_is_sound(head.version, &head.headers) {
             let detail = "The request needs exactly one `Host` field.";
+            return Err(unseen_told(None, Code::BadRequest, detail));
+        }
+        if !identify::coding_is_known(&head.headers) {
+            let detail = "The only transfer coding taken here is `chunked`, once. Send the body \
+                          with it or with a Content-Length.";
             return Err(unseen_told(None, Code::BadRequest, detail));
         }
         if head.method == Method::CONNECT {
@@ -131,9 +140,13 @@ pub(super) fn body_refused(id: Option<&NamedBy>, fault: Fault) -> Box<Told> {
 }
 
 pub(super) fn invalid_id(problem: &IdProblem, field: &HeaderName) -> Box<Told> {
-    let detail = problem.detail(field);
-    let problem = Problem::new(Code::InvalidCallId, detail, Sent::No, Repeat::Never);
+    let problem = never(Code::InvalidCallId, problem.detail(field));
     Box::new(Told::refused(None, problem))
+}
+
+/// What breaks the rules whatever the ledger says: it never was sent, and never will be.
+pub(super) fn never(code: Code, detail: impl Into<String>) -> Problem {
+    Problem::new(code, detail, Sent::No, Repeat::Never)
 }
 
 pub(super) fn unseen(code: Code, detail: impl Into<String>) -> Problem {

@@ -3,9 +3,9 @@
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
-use super::Visit;
-use super::check::unseen;
-use crate::call::code::{Code, Repeat, Sent};
+use super::check::{STRANGER, never, unseen};
+use super::{Origin, Visit};
+use crate::call::code::Code;
 use crate::call::time::Wall;
 use crate::flow::told::Problem;
 use crate::ingress::receipts::{self, call_id_in, rfc3339};
@@ -14,9 +14,12 @@ use crate::ingress::reply::{ReplyBody, Shape};
 use crate::ingress::{Door, Found};
 
 /// Answers a request below `/_callgate/`.
-pub(super) async fn answer<D: Door>(visit: Visit<'_, D>, shape: &mut Shape) -> Response<ReplyBody> {
+pub(super) async fn answer<D: Door>(
+    mut visit: Visit<'_, D>,
+    shape: &mut Shape,
+) -> Response<ReplyBody> {
     visit.leave_unread(shape);
-    let (status, headers, body) = match find(&visit).await {
+    let (status, headers, body) = match find(&mut visit).await {
         Ok(document) => {
             let mut headers = HeaderMap::with_capacity(4);
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -50,8 +53,9 @@ pub(super) async fn answer<D: Door>(visit: Visit<'_, D>, shape: &mut Shape) -> R
     response
 }
 
-async fn find<D: Door>(visit: &Visit<'_, D>) -> Result<String, Box<Problem>> {
-    let (head, door) = (&visit.origin.head, &visit.origin.room.door);
+async fn find<D: Door>(visit: &mut Visit<'_, D>) -> Result<String, Box<Problem>> {
+    let Origin { head, room, .. } = &mut visit.origin;
+    let door = &room.door;
     let Some(id) = call_id_in(head.uri.path()) else {
         let detail = "callgate answers only /_callgate/receipts/{call_id} here.";
         return Err(refusal(Code::NoRoute, detail));
@@ -63,13 +67,13 @@ async fn find<D: Door>(visit: &Visit<'_, D>) -> Result<String, Box<Problem>> {
     }
     let id = id.map_err(|why| {
         let detail = format!("The address names no call id: {why}. Percent-encode the id.");
-        refusal(Code::InvalidCallId, detail)
+        Box::new(never(Code::InvalidCallId, detail))
     })?;
-    let Some(client) = door.client(&head.headers) else {
-        return Err(refusal(Code::Unauthorized, "Send a valid client key."));
+    let Some(client) = door.client(&mut head.headers) else {
+        return Err(refusal(Code::Unauthorized, STRANGER));
     };
     match door.receipt(&client, &id).await {
-        Found::Call { view, rounds } => Ok(receipts::document(&view, rounds).to_string()),
+        Found::Call { view, rounds } => Ok(receipts::document_for(&id, &view, rounds).to_string()),
         Found::Nothing { knows_since } => Err(not_found(id.as_str(), knows_since)),
         Found::Unavailable { detail } => {
             let mut problem = unseen(Code::LedgerUnavailable, detail);
@@ -79,9 +83,10 @@ async fn find<D: Door>(visit: &Visit<'_, D>) -> Result<String, Box<Problem>> {
     }
 }
 
-/// Asking sends nothing, so asking again is always safe.
+/// The ledger was not asked, so nothing is said about the call; asking again is another matter, and
+/// harmless.
 fn refusal(code: Code, detail: impl Into<String>) -> Box<Problem> {
-    Box::new(Problem::new(code, detail, Sent::No, Repeat::Safe))
+    Box::new(unseen(code, detail))
 }
 
 fn not_found(id: &str, knows_since: Wall) -> Box<Problem> {

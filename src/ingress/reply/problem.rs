@@ -5,15 +5,18 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use http::header::WWW_AUTHENTICATE;
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Map, Value, json};
 
-use super::{
-    CONTENT_TYPE, OUTCOME, PROBLEM_JSON, PROXY_STATUS, RETRY_AFTER, ReplyBody, receipt_link,
-};
+use super::{CONTENT_TYPE, PROBLEM_JSON, RETRY_AFTER, ReplyBody, X_CALL_OUTCOME, receipt_link};
 use crate::call::code::{Code, Repeat, Sent, Word};
 use crate::call::id::{CallId, IdSource};
 use crate::flow::told::Problem;
+use crate::upstream::headers::PROXY_STATUS;
+
+/// How a caller proves who it is (RFC 6750); `X-Api-Key` has no scheme that could stand here.
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"callgate\"");
 
 /// Where a code is explained.
 const PAGE: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/errors.md#");
@@ -22,12 +25,12 @@ const PAGE: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/errors
 /// yet that it could answer.
 pub(in crate::ingress) static SLOW_HEAD: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let detail = "The head of the request was not complete within limits.header_timeout. Nothing \
-                  was sent. Send it again.";
+                  was sent. Send it again, with the same call id if it had one.";
     raw(&Problem::new(
         Code::RequestTimeout,
         detail,
-        Sent::No,
-        Repeat::Safe,
+        Sent::Unknown,
+        Repeat::SameCallIdOnly,
     ))
 });
 
@@ -65,6 +68,9 @@ pub(in crate::ingress) fn headers(problem: &Problem) -> HeaderMap {
         PROXY_STATUS,
         HeaderValue::from_static(proxy_status(problem.code)),
     );
+    if problem.code == Code::Unauthorized {
+        headers.insert(WWW_AUTHENTICATE, CHALLENGE);
+    }
     if let Some(wait) = problem.retry_after {
         // Whole seconds, rounded up: a caller that comes too early is refused again.
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
@@ -121,7 +127,7 @@ fn raw(problem: &Problem) -> Vec<u8> {
     for (name, value) in &headers(problem) {
         line(name.as_str(), value.as_bytes());
     }
-    line(OUTCOME.as_str(), Word::Refused.as_str().as_bytes());
+    line(X_CALL_OUTCOME.as_str(), Word::Refused.as_str().as_bytes());
     line("connection", b"close");
     line("content-length", document.len().to_string().as_bytes());
     bytes.extend_from_slice(b"\r\n");

@@ -22,7 +22,7 @@ fn a_call_is_named_byte_for_byte_and_its_address_is_encoded() {
 #[test]
 fn an_answer_that_would_hand_the_connection_over_is_not_passed_on() {
     let shape = Shape {
-        id_field: OUTCOME,
+        id_field: X_CALL_OUTCOME,
         head: false,
         close: false,
         fragile: None,
@@ -38,6 +38,7 @@ fn an_answer_that_would_hand_the_connection_over_is_not_passed_on() {
         word: Word::Answered,
         attempts: 1,
         shown: Shown::Whole(whole),
+        original: None,
         same_id_only: false,
         recorded: false,
     };

@@ -241,7 +241,7 @@ impl Door for FakeDoor {
             .cloned()
     }
 
-    fn client(&self, headers: &HeaderMap) -> Option<ClientName> {
+    fn client(&self, headers: &mut HeaderMap) -> Option<ClientName> {
         (!headers.contains_key("x-stranger")).then(ClientName::anonymous)
     }
 
@@ -319,6 +319,7 @@ fn told(call: Option<(CallId, IdSource)>, shown: Shown) -> Told {
         word: Word::Answered,
         attempts: 1,
         shown,
+        original: None,
         same_id_only: false,
         recorded: true,
     }

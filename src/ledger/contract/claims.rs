@@ -199,11 +199,11 @@ pub(crate) fn a_released_id_lives_again(make: Factory) {
 pub(crate) fn a_key_belongs_to_one_call(make: Factory) {
     let world = make();
     let first = world.claim(keyed("c", "k"));
-    for different in [false, true] {
+    for (name, different) in [("d", false), ("f", true)] {
         let print = if different { [8; 32] } else { [7; 32] };
         let begun = world.begin(NewCall {
             fingerprint: Fingerprint(print),
-            ..keyed("d", "k")
+            ..keyed(name, "k")
         });
         let Begun::KeyTaken(known) = begun else {
             panic!("the key is taken, got {begun:?}")
@@ -214,7 +214,7 @@ pub(crate) fn a_key_belongs_to_one_call(make: Factory) {
         );
     }
     assert!(
-        world.is_gone("d"),
+        world.is_gone("f"),
         "an id that lost to a key is not recorded"
     );
     // The id is looked up before the key.
@@ -223,7 +223,7 @@ pub(crate) fn a_key_belongs_to_one_call(make: Factory) {
     world.applied(first, secs(1), queued(secs(2)));
     let begun = world.begin(NewCall {
         now: secs(9_999_999),
-        ..keyed("d", "k")
+        ..keyed("g", "k")
     });
     assert!(
         matches!(begun, Begun::KeyTaken(_)),
@@ -262,16 +262,17 @@ pub(crate) fn an_expired_key_is_claimed_anew(make: Factory) {
         now: end,
         ..keyed("d", "k")
     });
-    // The old id is free as well, but not with the key of the new call.
+    // The old id is free as well; with the key of the new call it joins that one.
     let begun = world.begin(NewCall {
         now: end,
         ..keyed("c", "k")
     });
     assert!(matches!(begun, Begun::KeyTaken(known) if known.call.call_id == id("d")));
-    world.claim(NewCall {
+    let without_key = NewCall {
         now: end,
         ..call("c")
-    });
+    };
+    assert!(!world.known(without_key).same_request);
 }
 
 pub(crate) fn keys_are_apart_by_client_and_route(make: Factory) {

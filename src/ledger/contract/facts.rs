@@ -291,3 +291,20 @@ pub(crate) fn headers_come_back_byte_for_byte(make: Factory) {
     assert_eq!((due.request, due.call.kept.clone()), (request, Some(told)));
     assert!(due.call.history.contains(&end));
 }
+
+pub(crate) fn a_refusal_of_an_attempt_sent_again_settles_nothing(make: Factory) {
+    for news in [answer(404), unbinding(429)] {
+        let world = make();
+        world.dead("c");
+        let round = world.round("two", NOW);
+        let send = Intention::Send {
+            n: 2,
+            cause: None,
+            lease_until: secs(60),
+        };
+        world.applied(round.claim, secs(1), send);
+        assert_eq!(world.fact(round.claim, secs(2), news), FactWritten::Alone);
+        assert_eq!(world.view("c").settled, None);
+        world.settled(round.claim, secs(3), answer(201));
+    }
+}

@@ -65,6 +65,42 @@ pub(crate) fn a_round_carries_everything_it_needs(make: Factory) {
     assert_eq!(due.call.history.last(), Some(&claimed));
 }
 
+pub(crate) fn a_repeat_leases_what_waits_in_the_queue_and_moves_nothing(make: Factory) {
+    let world = make();
+    let lease = |claim: Claim, now: Wall| {
+        let (row, life) = (claim.row, claim.life);
+        let who = owner("door");
+        let due = world
+            .ledger
+            .claim_letter(row, life, who, now, now.after(LEASE));
+        due.wait().unwrap()
+    };
+    let claim = world.claim(call("c"));
+    assert!(lease(claim, NOW).is_none(), "it is in line");
+    world.applied(claim, NOW, queued(secs(99)));
+    let before = world.letter("c");
+    let due = lease(claim, secs(1)).expect("it waits, though not for now");
+    assert!(due.claim.fence > claim.fence);
+    assert_eq!(due.request, call("c").request);
+    let letter = world.letter("c");
+    assert_eq!(letter.state, DeadState::Running);
+    assert_eq!(
+        (letter.round, letter.next_retry_time, letter.fail_count),
+        (before.round, before.next_retry_time, before.fail_count)
+    );
+    assert!(lease(claim, secs(2)).is_none(), "somebody else has it");
+    assert!(world.due("worker", secs(2), 9).is_empty());
+    let later = Claim { life: 2, ..claim };
+    world.applied(due.claim, secs(3), Intention::ReleaseLease);
+    assert!(lease(later, secs(3)).is_none(), "that is another life");
+    let letter = world.letter("c");
+    assert_eq!(
+        (letter.state, letter.round, letter.next_retry_time),
+        (DeadState::Queued, before.round, before.next_retry_time)
+    );
+    assert_eq!(world.round("worker", secs(99)).call.call_id, id("c"));
+}
+
 pub(crate) fn an_abandoned_round_is_claimed_by_another(make: Factory) {
     let world = make();
     world.dead("c");

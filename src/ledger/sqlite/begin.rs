@@ -1,8 +1,9 @@
 //! The claim of a call id and key.
 //!
-//! A new id is one insert and nothing else: the statement itself looks whether the id is new, and
-//! the unique indexes refuse a bound key. Only when it writes nothing is the longer way taken,
-//! inside the same transaction: who has the id, who has the key, may they be claimed anew.
+//! A new id is one look-up and one insert; the unique indexes refuse a bound key. Only when that
+//! writes nothing is the longer way taken, inside the same transaction: who has the id, who has
+//! the key, may they be claimed anew. An id that came with another call's key is kept as an alias
+//! of that call.
 
 use rusqlite::{OptionalExtension, Row, params};
 
@@ -49,10 +50,10 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
         life: 1,
         fence: 1,
     };
-    if insert(db, claiming, policy, row, Guard::UnknownId)? {
+    let new = &claiming.new;
+    if !is_known(db, new)? && insert(db, claiming, policy, row)? {
         return Ok(Begun::Claimed(fresh));
     }
-    let new = &claiming.new;
     let standing = by_id(db, new)?;
     let (mine, others): (Vec<_>, Vec<_>) = standing
         .into_iter()
@@ -63,12 +64,21 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
     {
         return Ok(Begun::Known(known(db, mine, new.now)?));
     }
+    if let Some(first) = by_alias(db, new)? {
+        if !first.held.is_free(new.now) {
+            return Ok(Begun::Known(known(db, &first, new.now)?));
+        }
+        forget_alias(db, new)?;
+    }
     let shared = |other: &Standing| other.upstream == *new.upstream && !other.held.is_free(new.now);
     if new.exclusive_id && others.iter().any(shared) {
         return Ok(Begun::Foreign);
     }
     if let Some(holder) = by_key(db, new)? {
         if !holder.held.is_free(new.now) {
+            if holder.same {
+                alias(db, new, &holder)?;
+            }
             return Ok(Begun::KeyTaken(known(db, &holder, new.now)?));
         }
         release_key(db, holder.row)?;
@@ -76,50 +86,36 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
     if let Some(mine) = mine {
         return reclaim(db, claiming, policy, &mine).map(Begun::Claimed);
     }
-    insert(db, claiming, policy, row, Guard::None)?;
-    Ok(Begun::Claimed(fresh))
+    if insert(db, claiming, policy, row)? {
+        return Ok(Begun::Claimed(fresh));
+    }
+    // Everything that could stand in the way was looked at: an index says otherwise.
+    Err(rusqlite::Error::StatementChangedRows(0))
 }
 
-/// What has to hold for an insert to write.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Guard {
-    /// No client uses the id, no call holds the key.
-    UnknownId,
-    /// That was looked at already; a conflict is an error.
-    None,
+/// Whether any client uses the id.
+fn is_known(db: &Db, new: &NewCall) -> rusqlite::Result<bool> {
+    db.conn
+        .prepare_cached(
+            "SELECT 1 FROM calls WHERE call_id = ?1 \
+             UNION ALL SELECT 1 FROM aliases WHERE call_id = ?1",
+        )?
+        .exists([new.call_id.as_str()])
 }
 
+/// Writes a new row, unless an index is in the way.
 fn insert(
     db: &mut Db,
     Claiming { new, headers }: &Claiming,
     policy: i64,
     row: RowId,
-    guard: Guard,
 ) -> rusqlite::Result<bool> {
-    macro_rules! insert {
-        ($verb:literal, $guard:literal) => {
-            concat!(
-                $verb,
-                " INTO calls (id, call_id, client, life, fence, state, binds, key_binds, parked, \
-                 promised, sends, touched_at, window_ms, owner, lease_until, received_at, \
-                 updated_at, first_sent_at, route, upstream, policy, source, fingerprint, \
-                 idempotency_key, business_key, trace, credential, method, target, \
-                 request_headers, request_body) SELECT ?1, ?2, ?3, 1, 1, ?4, 1, ?5, 0, ?6, ?7, \
-                 ?8, ?9, ?10, ?11, ?8, ?8, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
-                 ?22, ?23, ?24, ?25 ",
-                $guard
-            )
-        };
-    }
-    let sql = match guard {
-        Guard::UnknownId => {
-            insert!(
-                "INSERT OR IGNORE",
-                "WHERE NOT EXISTS (SELECT 1 FROM calls WHERE call_id = ?2)"
-            )
-        }
-        Guard::None => insert!("INSERT", ""),
-    };
+    let sql = "INSERT OR IGNORE INTO calls (id, call_id, client, life, fence, state, binds, \
+        key_binds, parked, promised, sends, touched_at, window_ms, owner, lease_until, \
+        received_at, updated_at, first_sent_at, route, upstream, policy, source, fingerprint, \
+        idempotency_key, business_key, trace, credential, method, target, request_headers, \
+        request_body) VALUES (?1, ?2, ?3, 1, 1, ?4, 1, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?11, ?8, ?8, \
+        ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)";
     let written = db.conn.prepare_cached(sql)?.execute(params![
         row.0,
         new.call_id.as_str(),
@@ -230,6 +226,40 @@ fn known(db: &Db, standing: &Standing, now: Wall) -> rusqlite::Result<Box<Known>
     }))
 }
 
+/// The call whose key this id came with, in the life it had then.
+fn by_alias(db: &Db, new: &NewCall) -> rusqlite::Result<Option<Standing>> {
+    let sql = format!(
+        "{STANDING} JOIN aliases a ON a.call = c.id AND a.life = c.life \
+         WHERE a.call_id = ?1 AND a.client = ?2"
+    );
+    db.conn
+        .prepare_cached(&sql)?
+        .query_row([new.call_id.as_str(), new.client.as_str()], |row| {
+            keyed_standing(row, new)
+        })
+        .optional()
+}
+
+fn alias(db: &Db, new: &NewCall, first: &Standing) -> rusqlite::Result<()> {
+    let sql = "INSERT OR REPLACE INTO aliases (call_id, client, call, life, at) \
+               VALUES (?1, ?2, ?3, ?4, ?5)";
+    db.conn.prepare_cached(sql)?.execute(params![
+        new.call_id.as_str(),
+        new.client.as_str(),
+        first.row.0,
+        first.held.life,
+        new.now.0
+    ])?;
+    Ok(())
+}
+
+fn forget_alias(db: &Db, new: &NewCall) -> rusqlite::Result<()> {
+    db.conn
+        .prepare_cached("DELETE FROM aliases WHERE call_id = ?1 AND client = ?2")?
+        .execute([new.call_id.as_str(), new.client.as_str()])?;
+    Ok(())
+}
+
 fn release_key(db: &Db, row: RowId) -> rusqlite::Result<()> {
     db.conn
         .prepare_cached("UPDATE calls SET key_binds = 0 WHERE id = ?1")?
@@ -245,13 +275,15 @@ fn by_id(db: &Db, new: &NewCall) -> rusqlite::Result<Vec<Standing>> {
     let sql = format!("{STANDING} WHERE c.call_id = ?1");
     db.conn
         .prepare_cached(&sql)?
-        .query_map([new.call_id.as_str()], |row| {
-            let mut found = standing(row, new.fingerprint)?;
-            // A known id with another key is another request.
-            found.same &= row.get_ref(12)?.as_str_or_null()? == new.idempotency_key.as_deref();
-            Ok(found)
-        })?
+        .query_map([new.call_id.as_str()], |row| keyed_standing(row, new))?
         .collect()
+}
+
+/// A known id with another key is another request.
+fn keyed_standing(row: &Row<'_>, new: &NewCall) -> rusqlite::Result<Standing> {
+    let mut found = standing(row, new.fingerprint)?;
+    found.same &= row.get_ref(12)?.as_str_or_null()? == new.idempotency_key.as_deref();
+    Ok(found)
 }
 
 fn by_key(db: &Db, new: &NewCall) -> rusqlite::Result<Option<Standing>> {

@@ -22,8 +22,8 @@ const PASS_PAGES: i64 = 1_024;
 /// Pages in the WAL, copied or not, at which the writer helps to start it over: 16 MiB.
 const RESTART_PAGES: i64 = 4_096;
 
-/// Pages in the WAL at which the writer does not wait for the checkpointer any more: 64 MiB. Reached
-/// when the checkpointer gets no processor, or a reader has held an old page for long.
+/// Pages in the WAL at which the writer stops until it is started over: 64 MiB. Reached when the
+/// checkpointer gets no processor, or a reader has held an old page for long.
 const BOUND_PAGES: i64 = 16_384;
 
 /// Ticks without a commit after which the WAL is emptied.

@@ -38,6 +38,7 @@ fn weigh(db: &Db, fact: &Fact, first_end: Option<&Entry>) -> rusqlite::Result<Fa
     match held.weigh(fact.life, &fact.news) {
         Weight::Gone => Ok(FactWritten::Gone),
         Weight::Repeats => Ok(FactWritten::Repeated),
+        Weight::Alone => Ok(FactWritten::Alone),
         Weight::Contradicts(kind) => {
             let told = fact.news.told();
             let first = history::differ(db, fact.row, fact.life, fact.now, kind, &told)?;

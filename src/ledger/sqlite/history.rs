@@ -1,5 +1,7 @@
 //! History: one line per thing that happened, written by whoever writes the step it belongs to.
 
+use std::time::Duration;
+
 use rusqlite::params;
 
 use super::db::Db;
@@ -22,83 +24,91 @@ struct Line<'a> {
 
 /// Adds an entry to a life of a call.
 pub(super) fn write(db: &Db, row: RowId, life: u32, entry: &Entry) -> rusqlite::Result<()> {
-    let outcome;
-    let line = match entry {
-        Entry::Differs { at, kind, told } => {
-            return differ(db, row, life, *at, *kind, told).map(drop);
-        }
-        Entry::Sent { n, cause, .. } => Line {
-            kind: "sent",
-            n: Some(i64::from(*n)),
-            word: cause.map(|cause| cause.as_str()),
-            ..Line::default()
-        },
-        Entry::Ended {
-            n,
-            outcome: how,
-            took,
-            late,
-            detail,
-            ..
-        } => {
-            outcome = words::outcome_text(*how);
-            Line {
-                kind: "ended",
-                n: Some(i64::from(*n)),
-                word: Some(&outcome),
-                ms: Some(millis(*took)),
+    if let Entry::Differs { at, kind, told } = entry {
+        return differ(db, row, life, *at, *kind, told).map(drop);
+    }
+    let outcome = match entry {
+        Entry::Ended { outcome, .. } => words::outcome_text(*outcome),
+        _ => String::new(),
+    };
+    insert(db, row, life, entry.at(), &Line::of(entry, &outcome))
+}
+
+impl<'a> Line<'a> {
+    /// The line of an entry; the outcome of an ended attempt comes as the text it is stored as.
+    fn of(entry: &'a Entry, outcome: &'a str) -> Self {
+        match entry {
+            Entry::Sent { n, cause, .. } => Self::new("sent")
+                .n(*n)
+                .word(cause.map(|cause| cause.as_str())),
+            Entry::Ended {
+                n,
+                took,
+                late,
+                detail,
+                ..
+            } => Self {
                 late: Some(*late),
                 detail: detail.as_deref(),
-                ..Line::default()
-            }
+                ..Self::new("ended").n(*n).word(Some(outcome)).took(*took)
+            },
+            Entry::Receipt {
+                answer,
+                doubt,
+                status,
+                took,
+                detail,
+                ..
+            } => Self {
+                doubt: doubt.map(|doubt| doubt.as_str()),
+                status: status.map(|status| status.as_u16()),
+                detail: detail.as_deref(),
+                ..Self::new("receipt").word(Some(answer.as_str())).took(*took)
+            },
+            Entry::Waited { why, wait, .. } => Self::new("waited").word(Some(why)).took(*wait),
+            Entry::Reconnected { n, .. } => Self::new("reconnected").n(*n),
+            Entry::Claimed { owner, fence, .. } => Self::new("claimed").n(*fence).word(Some(owner)),
+            Entry::Parked {
+                state,
+                reason,
+                round,
+                ..
+            } => Self {
+                detail: Some(reason),
+                ..Self::new("parked").n(*round).word(Some(state.as_str()))
+            },
+            // Has a table of its own, and is written there.
+            Entry::Differs { told, .. } => Self {
+                detail: Some(told),
+                ..Self::new("differs")
+            },
         }
-        Entry::Receipt {
-            answer,
-            doubt,
-            status,
-            took,
-            detail,
-            ..
-        } => Line {
-            kind: "receipt",
-            word: Some(answer.as_str()),
-            doubt: doubt.map(|doubt| doubt.as_str()),
-            status: status.map(|status| status.as_u16()),
-            ms: Some(millis(*took)),
-            detail: detail.as_deref(),
-            ..Line::default()
-        },
-        Entry::Waited { why, wait, .. } => Line {
-            kind: "waited",
-            word: Some(why),
-            ms: Some(millis(*wait)),
-            ..Line::default()
-        },
-        Entry::Reconnected { n, .. } => Line {
-            kind: "reconnected",
-            n: Some(i64::from(*n)),
-            ..Line::default()
-        },
-        Entry::Claimed { owner, fence, .. } => Line {
-            kind: "claimed",
-            n: Some(*fence),
-            word: Some(owner),
-            ..Line::default()
-        },
-        Entry::Parked {
-            state,
-            reason,
-            round,
-            ..
-        } => Line {
-            kind: "parked",
-            n: Some(i64::from(*round)),
-            word: Some(state.as_str()),
-            detail: Some(reason),
-            ..Line::default()
-        },
-    };
-    insert(db, row, life, entry.at(), &line)
+    }
+
+    fn new(kind: &'static str) -> Self {
+        Self {
+            kind,
+            ..Self::default()
+        }
+    }
+
+    fn n(self, n: impl Into<i64>) -> Self {
+        Self {
+            n: Some(n.into()),
+            ..self
+        }
+    }
+
+    fn word(self, word: Option<&'a str>) -> Self {
+        Self { word, ..self }
+    }
+
+    fn took(self, took: Duration) -> Self {
+        Self {
+            ms: Some(millis(took)),
+            ..self
+        }
+    }
 }
 
 fn insert(db: &Db, row: RowId, life: u32, at: Wall, line: &Line<'_>) -> rusqlite::Result<()> {
@@ -139,6 +149,6 @@ pub(super) fn differ(
     Ok(written == 1)
 }
 
-pub(super) fn millis(took: std::time::Duration) -> i64 {
+pub(super) fn millis(took: Duration) -> i64 {
     i64::try_from(took.as_millis()).unwrap_or(i64::MAX)
 }

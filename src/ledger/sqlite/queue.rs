@@ -24,7 +24,7 @@ struct Line<T> {
 
 /// How far up a piece of work may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Lane {
     /// Refused at the limit.
     Ordinary,
     /// Refused at twice the limit.
@@ -45,10 +45,10 @@ impl<T> Queue<T> {
     }
 
     /// Adds work, or says why not; the work is dropped then.
-    pub(super) fn push(&self, work: T, place: Place) -> Result<(), LedgerError> {
-        let limit = match place {
-            Place::Ordinary => self.limit,
-            Place::Reserved => self.limit.saturating_mul(2),
+    pub(super) fn push(&self, work: T, lane: Lane) -> Result<(), LedgerError> {
+        let limit = match lane {
+            Lane::Ordinary => self.limit,
+            Lane::Reserved => self.limit.saturating_mul(2),
         };
         let mut line = self.line.lock();
         if !line.open {
@@ -113,17 +113,17 @@ mod tests {
     fn new_calls_are_refused_before_running_ones() {
         let queue = Queue::new(2);
         for n in 0..2 {
-            queue.push(n, Place::Ordinary).unwrap();
+            queue.push(n, Lane::Ordinary).unwrap();
         }
-        let refused = queue.push(2, Place::Ordinary);
+        let refused = queue.push(2, Lane::Ordinary);
         assert!(matches!(
             refused,
             Err(LedgerError::Overloaded { waiting: 2 })
         ));
         for n in 2..4 {
-            queue.push(n, Place::Reserved).unwrap();
+            queue.push(n, Lane::Reserved).unwrap();
         }
-        let refused = queue.push(4, Place::Reserved);
+        let refused = queue.push(4, Lane::Reserved);
         assert!(matches!(
             refused,
             Err(LedgerError::Overloaded { waiting: 4 })
@@ -137,14 +137,14 @@ mod tests {
     fn a_closed_queue_is_emptied_and_an_abandoned_one_is_not() {
         for (abandoned, left) in [(false, vec![1]), (true, vec![])] {
             let queue = Queue::new(2);
-            queue.push(1, Place::Ordinary).unwrap();
+            queue.push(1, Lane::Ordinary).unwrap();
             if abandoned {
                 queue.abandon()
             } else {
                 queue.close()
             }
             assert!(matches!(
-                queue.push(2, Place::Reserved),
+                queue.push(2, Lane::Reserved),
                 Err(LedgerError::Closed)
             ));
             let mut batch = Vec::new();

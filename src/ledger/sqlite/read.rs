@@ -45,7 +45,14 @@ pub(super) fn calls(
     client: Option<&ClientName>,
     call_id: &CallId,
 ) -> rusqlite::Result<Vec<CallView>> {
-    let sql = format!("{CALL} WHERE call_id = ?1 AND (?2 IS NULL OR client = ?2) ORDER BY id");
+    // An alias shows the call whose key it came with, and comes first: it stands only where an own
+    // call of that id is over.
+    let sql = format!(
+        "{CALL} WHERE (call_id = ?1 AND (?2 IS NULL OR client = ?2)) OR id IN \
+         (SELECT a.call FROM aliases a JOIN calls first ON first.id = a.call \
+         AND first.life = a.life WHERE a.call_id = ?1 AND (?2 IS NULL OR a.client = ?2)) \
+         ORDER BY call_id = ?1, id"
+    );
     let mut statement = conn.prepare_cached(&sql)?;
     let found = statement
         .query_map(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 
-use super::queue::{Place, Queue};
+use super::queue::{Lane, Queue};
 use super::writer::{Work, unattended};
 use crate::call::time::Mono;
 use crate::clock::Clock;
@@ -87,8 +87,8 @@ impl Shared {
     }
 
     /// Hands a record to the writer.
-    pub(super) fn write(&self, work: Box<dyn Work>, place: Place) -> Result<(), LedgerError> {
-        self.writes.push(work, place).inspect_err(|error| {
+    pub(super) fn write(&self, work: Box<dyn Work>, lane: Lane) -> Result<(), LedgerError> {
+        self.writes.push(work, lane).inspect_err(|error| {
             if error.is_overload() {
                 self.observer.overloaded();
             }
@@ -166,7 +166,7 @@ impl Shared {
                 .map(drop)
         });
         // Refused because the queue is full: then there is traffic enough to find out.
-        let _ = self.writes.push(work, Place::Ordinary);
+        let _ = self.writes.push(work, Lane::Ordinary);
     }
 
     /// Asks the writer to finish the checkpoint between two groups.
@@ -226,7 +226,7 @@ impl Shared {
             thread.unpark();
         }
         for waiter in waiters {
-            let _ = waiter.send(Ok(()));
+            waiter.send(Ok(()));
         }
     }
 }

@@ -3,11 +3,12 @@
 use rusqlite::params;
 
 use super::append::park;
+use super::begin::held_of;
 use super::db::Db;
 use super::{history, read, words};
 use crate::call::time::Wall;
 use crate::ledger::{
-    Claim, Due, Entry, Owner, OwnerTest, Park, Place, Proof, Purged, Recovered, RowId,
+    Claim, DeadState, Due, Entry, Owner, OwnerTest, Park, Place, Proof, Purged, Recovered, RowId,
 };
 
 /// Claims due dead letters: abandoned rounds first, then the longest due.
@@ -36,6 +37,22 @@ pub(super) fn claim_due(
     rows.into_iter()
         .map(|(row, life)| claim(db, row, life, owner, now, lease_until))
         .collect()
+}
+
+/// Claims one dead letter, if it waits in the queue.
+pub(super) fn claim_letter(
+    db: &Db,
+    (row, life): (RowId, u32),
+    owner: &Owner,
+    now: Wall,
+    lease_until: Wall,
+) -> rusqlite::Result<Option<Due>> {
+    match held_of(db, row)? {
+        Some(held) if held.life == life && held.dead == Some(DeadState::Queued) => {
+            claim(db, row, life, owner, now, lease_until).map(Some)
+        }
+        Some(_) | None => Ok(None),
+    }
 }
 
 fn claim(
@@ -183,6 +200,7 @@ fn remove(db: &Db, row: i64) -> rusqlite::Result<()> {
         "DELETE FROM history WHERE call = ?1",
         "DELETE FROM differences WHERE call = ?1",
         "DELETE FROM dead_letter WHERE call = ?1",
+        "DELETE FROM aliases WHERE call = ?1",
         "DELETE FROM calls WHERE id = ?1",
     ] {
         db.conn.prepare_cached(sql)?.execute([row])?;

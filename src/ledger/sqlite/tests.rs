@@ -57,14 +57,14 @@ impl SqliteLedger {
             let _ = released.recv();
             Ok(())
         };
-        let _ = self.write(Place::Reserved, verb);
+        drop(self.write(Lane::Reserved, verb));
         inside.recv().unwrap();
         Held { _release: release }
     }
 
     /// Asks the writing connection for one number.
     fn ask(&self, sql: &'static str) -> i64 {
-        self.write(Place::Reserved, move |db| {
+        self.write(Lane::Reserved, move |db| {
             db.conn.query_row(sql, [], |row| row.get(0))
         })
         .wait()

@@ -14,7 +14,9 @@ use super::db::Db;
 use super::open::FileLock;
 use super::shared::Shared;
 use crate::ledger::LedgerError;
+use crate::ledger::error::Cause;
 use crate::ledger::pending::{Pending, Reply};
+use crate::ledger::relay::Wakes;
 
 /// The most records one commit carries; measured: more does not make it cheaper per record.
 const GROUP_MAX: usize = 512;
@@ -24,7 +26,7 @@ pub(super) trait Work: Send {
     /// Does the verb inside the open transaction and keeps the answer.
     fn run(&mut self, db: &mut Db) -> rusqlite::Result<()>;
     /// Gives the answer, once it is known whether it is durable.
-    fn tell(self: Box<Self>, written: Result<(), LedgerError>);
+    fn tell(self: Box<Self>, written: Result<(), LedgerError>, wakes: &mut Wakes);
 }
 
 struct Task<F, T> {
@@ -72,12 +74,11 @@ where
         Ok(())
     }
 
-    fn tell(self: Box<Self>, written: Result<(), LedgerError>) {
+    fn tell(self: Box<Self>, written: Result<(), LedgerError>, wakes: &mut Wakes) {
         let Self { answer, reply, .. } = *self;
         let Some(reply) = reply else { return };
         let answer = written.and_then(|()| answer.ok_or(LedgerError::WriterGone));
-        // Whoever stopped waiting does not need the answer.
-        let _ = reply.send(answer);
+        reply.send_with(answer, wakes);
     }
 }
 
@@ -87,6 +88,15 @@ enum Failure {
     Verb(LedgerError),
     /// The transaction could not be begun or committed.
     Group(LedgerError),
+}
+
+impl Failure {
+    /// What the waiters are told.
+    fn told(self) -> LedgerError {
+        match self {
+            Self::Verb(error) | Self::Group(error) => error,
+        }
+    }
 }
 
 /// The writer's thread: until the queue is closed and empty.
@@ -120,38 +130,36 @@ impl Drop for EndOfWriter<'_> {
 }
 
 fn write_group(db: &mut Db, shared: &Shared, group: &mut Vec<Box<dyn Work>>) {
-    let started = shared.now();
-    let records = group.len();
-    match attempt(db, group) {
-        Ok(()) => {
-            shared.committed(records, started);
-            group.drain(..).for_each(|work| work.tell(Ok(())));
-        }
-        Err(Failure::Verb(error)) if records == 1 => fail(shared, group, &error),
-        Err(Failure::Verb(_)) => {
+    let mut wakes = Wakes::default();
+    match commit(db, shared, group) {
+        // Perhaps one of them alone is to blame: each by itself.
+        Err(Failure::Verb(_)) if group.len() > 1 => {
             for mut work in group.drain(..) {
-                let started = shared.now();
-                match attempt(db, std::slice::from_mut(&mut work)) {
-                    Ok(()) => {
-                        shared.committed(1, started);
-                        work.tell(Ok(()));
-                    }
-                    Err(Failure::Verb(error) | Failure::Group(error)) => {
-                        shared.failed(&error);
-                        work.tell(Err(error));
-                    }
-                }
+                let written = commit(db, shared, std::slice::from_mut(&mut work));
+                work.tell(written.map_err(Failure::told), &mut wakes);
             }
         }
-        Err(Failure::Group(error)) => fail(shared, group, &error),
+        written => {
+            let written = written.map_err(Failure::told);
+            group
+                .drain(..)
+                .for_each(|work| work.tell(written.clone(), &mut wakes));
+        }
     }
+    wakes.call();
 }
 
-fn fail(shared: &Shared, group: &mut Vec<Box<dyn Work>>, error: &LedgerError) {
-    shared.failed(error);
-    group
-        .drain(..)
-        .for_each(|work| work.tell(Err(error.clone())));
+/// Does a group and keeps count of how that went.
+fn commit(db: &mut Db, shared: &Shared, group: &mut [Box<dyn Work>]) -> Result<(), Failure> {
+    let started = shared.now();
+    let done = attempt(db, group);
+    match &done {
+        Ok(()) => shared.committed(group.len(), started),
+        // Tried again at once, one by one.
+        Err(Failure::Verb(_)) if group.len() > 1 => {}
+        Err(Failure::Verb(error) | Failure::Group(error)) => shared.failed(error),
+    }
+    done
 }
 
 /// Does a group in one transaction; after an error nothing of it is left.
@@ -186,10 +194,10 @@ fn execute(db: &Db, sql: &str) -> rusqlite::Result<()> {
 pub(super) fn write_error(error: rusqlite::Error) -> LedgerError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => LedgerError::Full {
-            source: error.into(),
+            source: Cause::new(error),
         },
         _ => LedgerError::Write {
-            source: error.into(),
+            source: Cause::new(error),
         },
     }
 }

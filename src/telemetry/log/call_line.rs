@@ -74,14 +74,23 @@ struct AttemptFields {
 }
 
 impl CallLine<'_> {
+    /// Whether the line of a call that is `clean` or not is written at all, for callers to whom
+    /// its fields cost something.
+    #[must_use]
+    pub fn is_wanted(clean: bool) -> bool {
+        if clean {
+            tracing::enabled!(tracing::Level::DEBUG)
+        } else {
+            tracing::enabled!(tracing::Level::INFO)
+        }
+    }
+
     /// Writes the line.
     pub fn emit(&self) {
-        if self.clean {
-            if tracing::enabled!(tracing::Level::DEBUG) {
-                self.write_clean();
-            }
-        } else if tracing::enabled!(tracing::Level::INFO) {
-            self.write();
+        match (Self::is_wanted(self.clean), self.clean) {
+            (true, true) => self.write_clean(),
+            (true, false) => self.write(),
+            (false, _) => {}
         }
     }
 

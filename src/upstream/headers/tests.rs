@@ -129,7 +129,7 @@ fn traces_of_earlier_hops_stay_in_front_of_ours() {
 #[test]
 fn a_send_is_named_exactly_once_whatever_the_caller_wrote() {
     let id = CallId::parse(b"c%1\"$x").unwrap();
-    let mut headers = fields(&[
+    let sent = fields(&[
         ("x-call-id", "c%1\"$x"),
         ("x-call-id", "second"),
         ("x-call-attempt", "77"),
@@ -139,10 +139,13 @@ fn a_send_is_named_exactly_once_whatever_the_caller_wrote() {
         ("content-length", "999"),
         ("host", "caller.example"),
     ]);
+    let mut headers = prepared(sent, &X_CALL_ID);
     let key = HeaderValue::from_static("k");
+    let client = ClientName::new("billing");
     let mut mark = Mark {
         field: &X_CALL_ID,
         call_id: &id,
+        client: &client,
         source: IdSource::Client,
         attempt: 1,
         cause: None,
@@ -153,8 +156,10 @@ fn a_send_is_named_exactly_once_whatever_the_caller_wrote() {
     stamp(&mut headers, &mark, &tool, &Method::POST, Length::Known(19));
     let first = [
         "content-length: 19",
+        "forwarded: for=192.0.2.9;host=h;proto=http",
         "host: 127.0.0.1:9000",
         "idempotency-key: k",
+        "via: 1.1 callgate-n1",
         "x-call-attempt: 1",
         "x-call-id: c%1\"$x",
     ];
@@ -168,9 +173,11 @@ fn a_send_is_named_exactly_once_whatever_the_caller_wrote() {
     stamp(&mut headers, &mark, &tool, &Method::POST, Length::Known(0));
     let fourth = [
         "content-length: 0",
+        "forwarded: for=192.0.2.9;host=h;proto=http",
         "host: 127.0.0.1:9000",
         "idempotency-key: k",
         "traceparent: 00-a-b-01",
+        "via: 1.1 callgate-n1",
         "x-call-attempt: 4",
         "x-call-id-source: gateway",
         "x-call-id: c%1\"$x",
@@ -180,11 +187,34 @@ fn a_send_is_named_exactly_once_whatever_the_caller_wrote() {
 }
 
 #[test]
+fn a_length_is_believed_only_when_it_is_written_as_it_would_be() {
+    let table = [
+        ("0", 0, true),
+        ("19", 19, true),
+        ("19", 190, false),
+        ("190", 19, false),
+        ("019", 19, false),
+        ("00", 0, false),
+        ("", 0, false),
+        ("1x", 19, false),
+        ("18446744073709551615", u64::MAX, true),
+    ];
+    for (written, length, expected) in table {
+        let headers = HeaderMap::from_iter([(CONTENT_LENGTH, written.parse().unwrap())]);
+        assert_eq!(announces_exactly(&headers, length), expected, "{written}");
+    }
+    let twice = fields(&[("content-length", "5"), ("content-length", "5")]);
+    assert!(!announces_exactly(&twice, 5));
+}
+
+#[test]
 fn framing_is_the_gateways_own() {
     let id = CallId::parse(b"c1").unwrap();
+    let client = ClientName::new("billing");
     let mark = Mark {
         field: &X_CALL_ID,
         call_id: &id,
+        client: &client,
         source: IdSource::Client,
         attempt: 1,
         cause: None,
@@ -233,9 +263,11 @@ fn framing_is_the_gateways_own() {
 #[test]
 fn the_host_is_the_tools_or_the_callers_and_configured_fields_win() {
     let id = CallId::parse(b"c1").unwrap();
+    let client = ClientName::new("billing");
     let mark = Mark {
         field: &X_CALL_ID,
         call_id: &id,
+        client: &client,
         source: IdSource::Client,
         attempt: 1,
         cause: None,
@@ -395,4 +427,33 @@ fn paths_are_mapped_byte_for_byte() {
             "{prefix:?} {base} {asked}"
         );
     }
+}
+
+#[test]
+fn a_tool_that_asks_for_it_is_told_who_calls_whatever_the_caller_wrote() {
+    let (id, client) = (CallId::parse(b"c").unwrap(), ClientName::new("billing"));
+    let mark = Mark {
+        field: &X_CALL_ID,
+        call_id: &id,
+        client: &client,
+        source: IdSource::Client,
+        attempt: 1,
+        cause: None,
+        key: None,
+        traceparent: None,
+    };
+    let told = |tool: &Tool| {
+        let mut headers = fields(&[("x-tenant", "shipping"), ("x-tenant", "root")]);
+        stamp(&mut headers, &mark, tool, &Method::POST, Length::Known(1));
+        let lines = headers.get_all("x-tenant").iter();
+        lines
+            .map(|line| line.to_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let tenants = |upstream: &mut Upstream| {
+        upstream.tenant_header = Some(HeaderName::from_static("x-tenant"));
+    };
+    assert_eq!(told(&tool(tenants)), ["billing"]);
+    // Any other tool gets what the caller sent.
+    assert_eq!(told(&tool(|_| ())), ["shipping", "root"]);
 }

@@ -61,8 +61,12 @@ impl Mapping {
             Err(why) => Asked::unknown(why),
             Ok((word, document)) => match self.states.state(&word) {
                 None => Asked::unmapped(&word),
-                Some(State::Unknown) => Asked::unknown(Why::Said),
+                Some(State::Unknown) => Asked {
+                    worked_on: self.is_worked_on(&document),
+                    ..Asked::unknown(Why::Said)
+                },
                 Some(state) => Asked {
+                    worked_on: self.callgate && !state.is_terminal(),
                     answer: RawAnswer::State(state),
                     result: self.result(&document),
                     document: Some(answer.body),
@@ -85,6 +89,14 @@ impl Mapping {
         self.same_call(id, &document)?;
         let word = text_at(&document, &self.state).ok_or(Why::NoState)?;
         Ok((word, document))
+    }
+
+    /// Whether another gateway still works on a call of which it does not know the end.
+    fn is_worked_on(&self, document: &Value) -> bool {
+        let state = document
+            .pointer("/deadLetter/state")
+            .and_then(Value::as_str);
+        self.callgate && matches!(state, Some("QUEUED" | "RUNNING"))
     }
 
     fn same_call(&self, id: &CallId, document: &Value) -> Result<(), Why> {
@@ -141,6 +153,7 @@ impl Mapping {
             document: None,
             knows_since,
             foreign: None,
+            worked_on: false,
         }
     }
 

@@ -41,6 +41,7 @@ struct Rig {
     endpoint: Arc<ReceiptEndpoint>,
     peer: Peer,
     id: CallId,
+    client: ClientName,
 }
 
 impl Rig {
@@ -57,6 +58,7 @@ impl Rig {
             endpoint: ReceiptEndpoint::new(&upstream, &rule, 1).unwrap(),
             peer,
             id: CallId::parse(b"c1").unwrap(),
+            client: ClientName::new("billing"),
         }
     }
 
@@ -64,6 +66,7 @@ impl Rig {
         Question {
             field: &FIELD,
             call_id: &self.id,
+            client: &self.client,
             key: None,
             traceparent: None,
             credentials: None,
@@ -142,6 +145,7 @@ async fn silence_resets_and_refusals_are_no_information() {
         endpoint,
         peer,
         id,
+        ..
     } = &rig;
     let nobody = peer::nobody().await;
     let endpoint_gone =
@@ -163,6 +167,7 @@ async fn a_question_names_the_call_and_carries_nothing_it_should_not() {
         upstream
             .headers
             .insert("x-tool-key", "s3cret".parse().unwrap());
+        upstream.tenant_header = Some(HeaderName::from_static("x-tenant"));
     })
     .await;
     let id = CallId::parse(b"a/b?c#d%2e \"\\&".split(|b| *b == b' ').next().unwrap()).unwrap();
@@ -195,6 +200,7 @@ async fn a_question_names_the_call_and_carries_nothing_it_should_not() {
         "host",
         "traceparent",
         "x-call-id",
+        "x-tenant",
         "x-tool-key",
     ];
     assert_eq!(names, expected);

@@ -183,6 +183,7 @@ pub(in crate::upstream) fn upstream(endpoint: &Endpoint) -> Upstream {
             max_idle: 256,
         },
         late_max: 64,
+        tenant_header: None,
         formerly: Vec::new(),
     }
 }

@@ -131,3 +131,11 @@ fn a_cut_stream_is_asked_about_and_never_resent() {
     };
     assert_eq!(parking.reason, Reason::StreamCut);
 }
+
+#[test]
+fn a_send_has_room_while_half_an_attempt_is_left_of_the_total() {
+    let machine = Machine::new(Arc::new(policy()), Mono(0));
+    let last = Mono(0).after(Duration::from_secs(56));
+    assert!(machine.has_room(last));
+    assert!(!machine.has_room(last.after(Duration::from_millis(1))));
+}

@@ -132,7 +132,7 @@ fn what_was_told_survives_a_kill() {
         assert_eq!(found[0].settled.is_some(), n % 2 == 0, "c{n}");
         assert_eq!(found[0].dead_letter.is_some(), n % 2 == 1, "c{n}");
     }
-    let sound = ledger.write(Place::Reserved, |db| {
+    let sound = ledger.write(Lane::Reserved, |db| {
         db.conn
             .query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0))
     });

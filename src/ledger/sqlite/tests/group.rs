@@ -27,7 +27,7 @@ fn one_failing_verb_does_not_fail_the_others() {
     let ledger = open_in(&folder, Sync::Normal).unwrap();
     let held = ledger.hold();
     let first = ledger.begin(call("first"));
-    let failing = ledger.write(Place::Reserved, |db| {
+    let failing = ledger.write(Lane::Reserved, |db| {
         db.conn
             .execute("INSERT INTO meta (name, value) VALUES ('half', 1)", [])?;
         db.conn.execute("INSERT INTO nowhere VALUES (1)", [])
@@ -36,7 +36,7 @@ fn one_failing_verb_does_not_fail_the_others() {
         policy: "a policy nobody had".into(),
         ..call("middle")
     });
-    let panicking = ledger.write(Place::Reserved, |db| -> rusqlite::Result<()> {
+    let panicking = ledger.write(Lane::Reserved, |db| -> rusqlite::Result<()> {
         db.conn
             .execute("INSERT INTO meta (name, value) VALUES ('torn', 1)", [])?;
         panic!("a fault of the gateway (this test's own)")
@@ -71,13 +71,13 @@ fn a_failed_commit_fails_everybody_and_leaves_nothing() {
     let doubt = "CREATE TEMP TABLE parent (id INTEGER PRIMARY KEY); CREATE TEMP TABLE child \
                  (id REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)";
     ledger
-        .write(Place::Reserved, move |db| db.conn.execute_batch(doubt))
+        .write(Lane::Reserved, move |db| db.conn.execute_batch(doubt))
         .wait()
         .unwrap();
     let held = ledger.hold();
     let begun = ledger.begin(call("c"));
     // Violated now, noticed by the commit.
-    let orphan = ledger.write(Place::Reserved, |db| {
+    let orphan = ledger.write(Lane::Reserved, |db| {
         db.conn.execute("INSERT INTO child VALUES (7)", [])
     });
     let other = ledger.begin(call("d"));

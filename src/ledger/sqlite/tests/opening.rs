@@ -18,7 +18,7 @@ fn the_pragmas_are_what_was_asked_for() {
         assert_eq!(ledger.ask("PRAGMA synchronous"), level);
         assert_eq!(ledger.ask("PRAGMA wal_autocheckpoint"), 0);
         assert_eq!(ledger.ask("PRAGMA user_version"), open::SCHEMA);
-        let mode = ledger.write(Place::Reserved, |db| {
+        let mode = ledger.write(Lane::Reserved, |db| {
             db.conn
                 .query_row("PRAGMA journal_mode", [], |row| row.get::<_, String>(0))
         });
@@ -142,7 +142,7 @@ fn a_damaged_row_is_an_error_and_not_a_guess() {
     let ledger = open_in(&folder, Sync::Normal).unwrap();
     ledger.begin(call("c")).wait().unwrap();
     let damage = |db: &mut Db| db.conn.execute("UPDATE calls SET state = 'DONE'", []);
-    assert_eq!(ledger.write(Place::Reserved, damage).wait().unwrap(), 1);
+    assert_eq!(ledger.write(Lane::Reserved, damage).wait().unwrap(), 1);
     let viewed = ledger.view(None, contract::id("c")).wait();
     assert!(
         matches!(viewed, Err(LedgerError::Read { .. })),

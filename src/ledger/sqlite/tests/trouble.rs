@@ -54,7 +54,7 @@ fn a_full_disk_writes_nothing_by_halves_and_heals() {
 fn a_failing_ledger_tries_again_when_asked_for_its_health() {
     let folder = tempfile::tempdir().unwrap();
     let ledger = open_in(&folder, Sync::Normal).unwrap();
-    let failed = ledger.write(Place::Reserved, |db| {
+    let failed = ledger.write(Lane::Reserved, |db| {
         db.conn.execute("INSERT INTO nowhere VALUES (1)", [])
     });
     assert!(failed.wait().is_err());

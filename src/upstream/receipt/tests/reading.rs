@@ -252,3 +252,27 @@ async fn a_callgate_is_believed_only_in_its_own_words() {
     assert_eq!(asked.answer, RawAnswer::State(State::Success));
     assert_eq!(asked.result.unwrap().status, 201);
 }
+
+#[tokio::test]
+async fn a_callgate_says_whether_it_still_works_on_a_call() {
+    let table = [
+        ("UNKNOWN", r#"{"state":"QUEUED"}"#, true),
+        ("UNKNOWN", r#"{"state":"RUNNING"}"#, true),
+        ("UNKNOWN", r#"{"state":"MANUAL"}"#, false),
+        ("UNKNOWN", r#"{"state":"REVERSING"}"#, false),
+        ("UNKNOWN", "null", false),
+        ("RECEIVED", "null", true),
+        ("PROCESSING", "null", true),
+        ("SUCCESS", "null", false),
+        ("FAILED", r#"{"state":"FAILED"}"#, false),
+    ];
+    for kind in [UpstreamKind::Callgate, UpstreamKind::Tool] {
+        let rig = Rig::with(|upstream, _| upstream.kind = kind).await;
+        for (state, letter, worked_on) in table {
+            let body = format!(r#"{{"callId":"c1","state":"{state}","deadLetter":{letter}}}"#);
+            let asked = rig.ask(&json("200", &body)).await;
+            let expected = worked_on && kind == UpstreamKind::Callgate;
+            assert_eq!(asked.worked_on, expected, "{kind:?} {body}");
+        }
+    }
+}
