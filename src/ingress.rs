@@ -27,6 +27,8 @@ pub mod body;
 mod clients;
 pub mod cores;
 mod floor;
+#[doc(hidden)]
+pub mod fuzzing;
 mod identify;
 pub mod line;
 pub mod listener;

@@ -431,6 +431,9 @@ impl Machine {
     }
 
     fn late_answer(&mut self, now: Mono, n: u8, reading: Reading) -> Step {
+        if !self.tally.was_sent(n) {
+            return self.impossible();
+        }
         self.tally.late_ended(now);
         if self.phase == Phase::Ended {
             return Step::Keep;

@@ -373,6 +373,9 @@ impl Recovery {
     }
 
     fn late_answer(&mut self, now: Mono, n: u8, reading: Reading) -> Step {
+        if !self.tally.was_sent(n) {
+            return self.impossible(Chance::new(0.5));
+        }
         self.tally.late_ended(now);
         self.tally.answered(n, reading);
         match self.tally.settled_by(n, reading) {

@@ -93,6 +93,12 @@ impl Tally {
         self.sends
     }
 
+    /// Whether there is an attempt of this number that could be answered.
+    #[must_use]
+    pub const fn was_sent(&self, n: u8) -> bool {
+        1 <= n && n <= self.sends
+    }
+
     /// Some attempt may have had an effect.
     #[must_use]
     pub const fn is_unclear(&self) -> bool {

@@ -23,6 +23,8 @@ use crate::config::route::{ReceiptRule, Upstream, UpstreamKind};
 use crate::config::template::Template;
 
 mod fill;
+#[doc(hidden)]
+pub mod fuzzing;
 mod mapping;
 
 /// Where and how a route's tool is asked. Its connections are its own: a receipt endpoint that

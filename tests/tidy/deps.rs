@@ -178,8 +178,8 @@ fn allowed(expression: &str) -> bool {
 
 pub(crate) fn places(texts: &[Text]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // The lock file names its source by design.
-    for text in texts.iter().filter(|t| t.path != "Cargo.lock") {
+    // A lock file names its source by design.
+    for text in texts.iter().filter(|t| !t.path.ends_with("Cargo.lock")) {
         for (index, line) in text.text.lines().enumerate() {
             for (word, kind) in PLACES.iter().filter(|(word, _)| line.contains(word)) {
                 let what = format!("`{word}` is {kind}: nothing that is committed needs it");
