@@ -2,6 +2,7 @@
 //! time, as `flow::drive` does, with late exchanges beside it.
 
 use std::collections::hash_map::DefaultHasher;
+use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +48,16 @@ impl Hash for Brain {
     }
 }
 
+/// Text that is hashed as it is written.
+pub(crate) struct Hashed<'a, H>(pub(crate) &'a mut H);
+
+impl<H: Hasher> Write for Hashed<'_, H> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
+
 impl Brain {
     fn new(machine: Either) -> Self {
         let mut brain = Self { machine, key: 0 };
@@ -56,7 +67,7 @@ impl Brain {
 
     fn rekey(&mut self) {
         let mut hasher = DefaultHasher::new();
-        format!("{:?}", self.machine).hash(&mut hasher);
+        write!(Hashed(&mut hasher), "{:?}", self.machine).expect("hashing takes every write");
         self.key = hasher.finish();
     }
 

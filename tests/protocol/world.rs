@@ -3,12 +3,13 @@
 //! Everything is plain data that can be compared and hashed; what can happen stands in `moves`,
 //! what has to hold in `rules`.
 
+use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 
 use crate::call::receipt::{Answer, State};
 use crate::call::step::Step;
 use crate::call::time::Mono;
-use crate::drive::Brain;
+use crate::drive::{Brain, Hashed};
 use crate::ledger::Claim;
 use crate::ledger::books::Row;
 
@@ -138,7 +139,9 @@ impl Hash for Doing {
         std::mem::discriminant(self).hash(state);
         match self {
             // A step holds durations only besides small numbers; its text tells all of it.
-            Self::Perform(step) => format!("{step:?}").hash(state),
+            Self::Perform(step) => {
+                write!(Hashed(state), "{step:?}").expect("hashing takes every write");
+            }
             Self::Flying { n, message } => (n, message).hash(state),
             Self::Asking | Self::Over => {}
             Self::Heard(answer) => answer.hash(state),
