@@ -1,4 +1,5 @@
-//! Fuzzes the call id in a request's head and body; what has to hold stands in `bodies/identify.rs`.
+//! Fuzzes the call id in a request's head and body; what has to hold stands in
+//! `bodies/identify.rs`.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Fuzzes any sequence of events for the two machines; what has to hold stands in `bodies/machine.rs`.
+//! Fuzzes any sequence of events for the two machines; what has to hold stands in
+//! `bodies/machine.rs`.
 
 #![no_main]
 

@@ -196,15 +196,15 @@ const ALL: Troubles = Troubles {
     stalls: true,
 };
 
+/// Looked at every time.
 fn settings() -> Vec<Setting> {
-    let commits = Numbers {
-        records: Records::Commit,
-        ..numbers()
-    };
-    let declared = Numbers {
-        resend_on: ResendOn::NotFoundOrUnknown,
-        ..numbers()
-    };
+    let mut all = settings_of_answers();
+    all.extend(settings_of_protocol());
+    all
+}
+
+/// What the network, the tool and the caller can do to one call.
+fn settings_of_answers() -> Vec<Setting> {
     vec![
         plain(),
         Setting {
@@ -239,6 +239,20 @@ fn settings() -> Vec<Setting> {
             ends: &[Fate::Commit(200)],
             ..plain()
         },
+    ]
+}
+
+/// Other kinds of receipts, reversal, and two processes on one ledger.
+fn settings_of_protocol() -> Vec<Setting> {
+    let commits = Numbers {
+        records: Records::Commit,
+        ..numbers()
+    };
+    let declared = Numbers {
+        resend_on: ResendOn::NotFoundOrUnknown,
+        ..numbers()
+    };
+    vec![
         Setting {
             name: "receipts that begin with the commit",
             policy: commits.policy(),
