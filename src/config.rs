@@ -27,6 +27,7 @@ pub use report::Report;
 pub use resolved::{Admin, Config, Drain, LedgerConfig, LedgerUrl, Limits, Log, Notice, Secret};
 pub use route::{ReceiptRule, Route, Upstream};
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -54,15 +55,41 @@ pub struct ToolOptions {
 /// Every mistake in the text, in its order.
 pub fn parse(text: &str, name: &str, base: &Path, lookup: Lookup<'_>) -> Result<Config, Report> {
     let tree = file::parse(text, name)?;
-    let mut reader = Reader::new(lookup);
+    let environment = RefCell::new(Vec::new());
+    let noted = |wanted: &str| {
+        let value = lookup(wanted)?;
+        environment
+            .borrow_mut()
+            .push((wanted.to_owned(), value.clone()));
+        Some(value)
+    };
+    let mut reader = Reader::new(&noted);
     let values = reader.section(&tree, file::keys::ROOT, &report::Path::default());
     let mut mistakes = reader.mistakes;
     match build::build(&values, base) {
-        Ok(config) if mistakes.is_empty() => Ok(config),
-        Ok(_) => Err(report(text, name, mistakes, &reader.secrets)),
-        Err(more) => {
-            mistakes.extend(more);
-            Err(report(text, name, mistakes, &reader.secrets))
+        Ok(config) if mistakes.is_empty() => return Ok(config),
+        Ok(_) => {}
+        Err(more) => mistakes.extend(more),
+    }
+    for mistake in &mut mistakes {
+        mask(&mut mistake.message, &environment.borrow());
+    }
+    Err(report(text, name, mistakes, &reader.secrets))
+}
+
+/// A shorter value is no secret worth the name, and would be found in half of all words.
+const MASKED_BYTES_MIN: usize = 4;
+
+/// Puts `${NAME}` back where a message shows what the environment said: a value that landed under
+/// the wrong key may be a secret all the same.
+fn mask(message: &mut String, environment: &[(String, String)]) {
+    let long = |(_, value): &&(String, String)| value.len() >= MASKED_BYTES_MIN;
+    for (name, value) in environment.iter().filter(long) {
+        let escaped = value.escape_debug().to_string();
+        for shown in [value.as_str(), escaped.as_str()] {
+            if message.contains(shown) {
+                *message = message.replace(shown, &format!("${{{name}}}"));
+            }
         }
     }
 }

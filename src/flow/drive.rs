@@ -307,9 +307,8 @@ impl Drive {
             self.stream = Some(stream);
             return self.on(Event::Head(reading));
         }
-        let outcome = match reading::drain(*stream).await {
-            Some(reply) => {
-                let outcome = reading::read_kept(&self.call.route.conf, &reply);
+        let outcome = match reading::read_to_end(&self.call.route.conf, *stream).await {
+            Some((outcome, reply)) => {
                 self.replies.put(attempt.n, Said::Kept(reply));
                 outcome
             }

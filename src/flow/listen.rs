@@ -32,9 +32,9 @@ impl Drive {
             Some(Ended::Collected(answer)) => {
                 Some((reading::read(conf, &answer), Said::Answer(answer)))
             }
-            Some(Ended::Streaming(stream)) => reading::drain(*stream)
+            Some(Ended::Streaming(stream)) => reading::read_to_end(conf, *stream)
                 .await
-                .map(|reply| (reading::read_kept(conf, &reply), Said::Kept(reply))),
+                .map(|(outcome, reply)| (outcome, Said::Kept(reply))),
             Some(Ended::NotSent(_) | Ended::Unclear(_)) | None => None,
         };
         // A gateway further in that refused this late says nothing about the call.

@@ -34,7 +34,7 @@ pub(super) fn read(route: &Route, answer: &Answer) -> Outcome {
 
 /// Reads an answer that was streamed away and kept as its record.
 #[must_use]
-pub(super) fn read_kept(route: &Route, reply: &Reply) -> Outcome {
+fn read_kept(route: &Route, reply: &Reply) -> Outcome {
     let body = match &reply.body {
         Kept::Whole(body) => &**body,
         Kept::Digest { .. } => &[],
@@ -187,8 +187,9 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// Reads a streamed answer to its end, for whom nobody waits; `None` when it was cut short.
-pub(super) async fn drain(stream: StreamAnswer) -> Option<Reply> {
+/// Reads an answer to its end for which nobody waits, and what it says; `None` when it was cut
+/// short.
+pub(super) async fn read_to_end(route: &Route, stream: StreamAnswer) -> Option<(Outcome, Reply)> {
     let StreamAnswer {
         status,
         headers,
@@ -199,10 +200,11 @@ pub(super) async fn drain(stream: StreamAnswer) -> Option<Reply> {
     while let Some(Ok(_)) = body.frame().await {}
     drop(body);
     let report = end.await;
-    report
-        .broken
-        .is_none()
-        .then(|| record::passed(status, &headers, &report))
+    if report.broken.is_some() {
+        return None;
+    }
+    let reply = record::passed(status, &headers, &report);
+    Some((read_kept(route, &reply), reply))
 }
 
 /// The trace a request belongs to, for the log.

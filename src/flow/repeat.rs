@@ -22,7 +22,7 @@ use super::{Flow, Route, dedup, record};
 use crate::call::recovery::{Patience, Recovery, Sending};
 use crate::call::step::{Event, Step};
 use crate::call::time::Wall;
-use crate::ledger::{CallView, Claim, DeadState, Due, Entry, Known};
+use crate::ledger::{CallView, Claim, DeadState, Due, Entry, Known, LedgerError};
 use crate::telemetry::labels::AvoidedBy;
 use crate::telemetry::log::AttemptLine;
 use crate::upstream::Core;
@@ -85,10 +85,15 @@ impl Flow {
             call.dead_letter.as_ref().map(|letter| letter.state) == Some(DeadState::Queued);
         let (call, machine) = if queued {
             match self.leased(core, visit, route, call).await {
-                Some(leased) => leased,
-                // Most often a round was quicker: then its receipt is worth waiting for.
-                None => {
+                Ok(Some(leased)) => leased,
+                // A round was quicker: its receipt is worth waiting for.
+                Ok(None) => {
                     self.round_ends(core, visit, call).await;
+                    return nothing;
+                }
+                Err(e) => {
+                    let call_id = &call.call_id;
+                    tracing::warn!(%call_id, error = %e, "a repeat cannot be asked about");
                     return nothing;
                 }
             }
@@ -101,34 +106,35 @@ impl Flow {
             .await
     }
 
-    /// Leases the dead letter; `None` when somebody else has it by now, or nothing can be written.
+    /// Leases the dead letter; `None` when somebody else has it by now.
     async fn leased(
         &self,
         core: &Core,
         visit: &Visit,
         route: &Arc<Route>,
         call: &CallView,
-    ) -> Option<(Call, Recovery)> {
+    ) -> Result<Option<(Call, Recovery)>, LedgerError> {
         let now = core.clock.wall();
         let until = self.lease_until(route, now);
         let owner = self.owner.clone();
         let claimed = self
             .ledger
             .claim_letter(call.row, call.life, owner, now, until);
-        let due = claimed.await.unwrap_or_else(|e| {
-            tracing::warn!(call_id = %call.call_id, error = %e, "a repeat cannot be asked about");
-            None
-        })?;
+        let Some(due) = claimed.await? else {
+            return Ok(None);
+        };
         let policy = self.policy_of(route, &due);
         let patience = Patience {
             deadline: visit.until,
             last_sent: last_sent(&due.call, now),
         };
         let known = known(&due.call);
-        let call = repeated(route, visit, due)?;
+        let Some(call) = repeated(route, visit, due) else {
+            return Ok(None);
+        };
         let sending = call.sending();
         let machine = Recovery::repeat(policy, core.clock.mono(), patience, known, sending);
-        Some((call, machine))
+        Ok(Some((call, machine)))
     }
 
     /// A call in front of a human: it is asked about, under no lease, and never sent.
@@ -175,7 +181,8 @@ impl Flow {
         (call, machine)
     }
 
-    /// Waits for the receipt of a round that is being made, or for the end of the round.
+    /// Waits for the receipt of a round that is being made. Its lease was granted by the writer
+    /// and may not be durable yet: until then a reader still sees the letter in the queue.
     async fn round_ends(&self, core: &Core, visit: &Visit, call: &CallView) {
         let mut gap = LOOK_FIRST;
         while core.clock.mono() < visit.until && !visit.request.gone.is_cancelled() {
@@ -184,7 +191,8 @@ impl Flow {
             gap = (gap * 2).min(LOOK_MAX);
             let runs = self.fresh(call).await.is_some_and(|now| {
                 let state = now.dead_letter.as_ref().map(|letter| letter.state);
-                state == Some(DeadState::Running) && last_asked(&now) == last_asked(call)
+                let unheard = last_asked(&now) == last_asked(call);
+                unheard && matches!(state, Some(DeadState::Queued | DeadState::Running))
             });
             if !runs {
                 return;

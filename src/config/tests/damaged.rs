@@ -29,6 +29,14 @@ fn damaged() -> impl Strategy<Value = String> {
     })
 }
 
+#[test]
+fn what_the_environment_says_is_not_shown_under_a_wrong_key() {
+    let text = "routes:\n- name: \"Bearer ${TOKEN}\"\n  upstream: { url: \"${TOKEN}\" }\n";
+    let report = read(text).unwrap_err().to_string();
+    assert!(!report.contains("s3cret"), "{report}");
+    assert!(report.contains("${TOKEN}"), "{report}");
+}
+
 proptest! {
     #[test]
     fn a_damaged_file_is_answered_with_places_inside_it(text in damaged()) {
