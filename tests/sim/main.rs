@@ -30,16 +30,20 @@ const SCHEDULES: u64 = 2_000;
 const TOLD_MAX: usize = 3;
 
 /// Worlds that once broke a promise, and how.
-const KEPT: [(u64, &str); 4] = [
+const KEPT: [(u64, &str); 5] = [
     (
-        649,
+        6_855,
         "a success that could not be recorded was parked as never sent",
     ),
-    (4812, "the same, and a round sent it again"),
-    (80, "never-sent was told though it could not be recorded"),
+    (22_134, "the same, told to a caller"),
+    (907, "never-sent was told though it could not be recorded"),
     (
-        24,
+        73,
         "a call whose park could not be recorded stayed in line for ever",
+    ),
+    (
+        10_164,
+        "a late refusal of one attempt ended a call that was sent again since",
     ),
 ];
 
