@@ -215,7 +215,7 @@ pub(crate) fn all() -> Vec<Property<Setting>> {
         }),
         always("the ledger never holds a false end", |set, w| {
             w.row.as_ref().is_none_or(|row| match row.state {
-                State::Success => effects(w) > 0,
+                State::Success => effects(w) > w.tool.undone,
                 State::Failed => w.tool.effects[row.life as usize] == 0 || !set.denies_truly(w),
                 State::Received | State::Processing | State::Unknown => true,
             })
