@@ -15,10 +15,6 @@ use super::step::{Ending, Event, Reason, Step};
 use super::tally::Tally;
 use super::time::{Chance, Mono};
 
-/// A send needs this share of `timeouts.attempt` left of `timeouts.total`: with less, a healthy
-/// tool's answer could no longer arrive, and the send would only add an unclear attempt.
-const USEFUL_SHARE_OF_ATTEMPT: u32 = 2;
-
 /// One call in line.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -377,7 +373,7 @@ impl Machine {
     }
 
     fn useful(&self) -> Duration {
-        self.policy.timeouts.attempt / USEFUL_SHARE_OF_ATTEMPT
+        self.policy.timeouts.useful()
     }
 
     fn wait(&mut self, next: Next, wait: Duration) -> Step {

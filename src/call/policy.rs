@@ -175,6 +175,18 @@ pub struct RetryNumbers {
     pub resend_on: ResendOn,
 }
 
+/// A send needs this share of `timeouts.attempt` before its caller is told: with less, a healthy
+/// tool's answer could no longer arrive, and the send would only add an unclear attempt.
+const USEFUL_SHARE_OF_ATTEMPT: u32 = 2;
+
+impl Timeouts {
+    /// The least time that makes a send worthwhile, in line and for a caller who repeats a call.
+    #[must_use]
+    pub fn useful(&self) -> Duration {
+        self.attempt / USEFUL_SHARE_OF_ATTEMPT
+    }
+}
+
 impl Retry {
     /// Proves the numbers.
     ///

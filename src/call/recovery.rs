@@ -16,10 +16,6 @@ use super::step::{Ending, Event, Parked, Parking, Reason, Step};
 use super::tally::Tally;
 use super::time::{Chance, Mono};
 
-/// A send on behalf of a caller needs this share of `timeouts.attempt` until its deadline: with
-/// less, a healthy tool's answer could no longer arrive.
-const USEFUL_SHARE_OF_ATTEMPT: u32 = 2;
-
 /// One pass over one dead letter.
 #[derive(Clone, Debug)]
 pub struct Recovery {
@@ -193,7 +189,7 @@ impl Recovery {
                 policy.compensation.resend && round < policy.compensation.rounds.len()
             }
             Errand::Repeat(patience) => {
-                let useful = policy.timeouts.attempt / USEFUL_SHARE_OF_ATTEMPT;
+                let useful = policy.timeouts.useful();
                 self.tally.sends() <= policy.retry.max_retries()
                     && patience.deadline.since(now) >= useful
             }

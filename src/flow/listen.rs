@@ -1,8 +1,6 @@
 //! Hearing exchanges past their attempt timeout: what they say is a fact, also after the caller was
 //! told that nobody knows.
 
-use std::time::Duration;
-
 use super::call::Said;
 use super::drive::Drive;
 use super::late::{Bounds, LateEnd};
@@ -45,17 +43,12 @@ impl Drive {
             at: self.wall(),
             n: u32::from(n),
             outcome: Outcome::Answered(reading),
-            took: Duration::from_millis(self.late_for()),
+            took: self.wall().since(self.call.first_sent),
             late: true,
             detail: None,
         });
         self.replies.put(n, said);
         Event::LateAnswer { n, reading }
-    }
-
-    fn late_for(&self) -> u64 {
-        let age = self.wall().since(self.call.first_sent);
-        u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Hears late exchanges after the call was told or parked: their answers are still facts.
