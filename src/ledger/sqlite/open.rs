@@ -18,7 +18,14 @@ use crate::ledger::error::Cause;
 const APPLICATION_ID: i64 = 0x636c_6774;
 
 /// The schema, one step per version. A step that was released is never edited; the next one adds.
-const STEPS: &[&str] = &[include_str!("schema_1.sql"), include_str!("schema_2.sql")];
+const STEPS: &[&str] = &[
+    include_str!("schema_1.sql"),
+    include_str!("schema_2.sql"),
+    include_str!("schema_3.sql"),
+    include_str!("schema_4.sql"),
+    include_str!("schema_5.sql"),
+    include_str!("schema_6.sql"),
+];
 
 /// The version of the schema this program writes.
 pub(super) const SCHEMA: i64 = STEPS.len() as i64;

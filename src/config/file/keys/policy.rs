@@ -1,0 +1,85 @@
+//! Keys of how calls live: waits, retries, bodies, keys, compensation.
+
+use super::*;
+
+keys! {
+    pub(super) TIMEOUTS {
+        /// TCP connect and TLS handshake.
+        connect: LONGER_THAN_ZERO;
+        /// One attempt; past it the outcome is unclear.
+        attempt: LONGER_THAN_ZERO;
+        /// The longest gap between two reads of an answer.
+        idle: LONGER_THAN_ZERO;
+        /// One receipt query.
+        receipt: LONGER_THAN_ZERO;
+        /// Everything a caller waits for.
+        total: LONGER_THAN_ZERO;
+        /// How long past its attempt timeout an exchange may still speak.
+        late: MAYBE_ZERO;
+    }
+    pub(super) RETRY {
+        /// Resends; at most 1 + max_retries sends.
+        max_retries: Kind::Whole { min: 0, max: MAX_RETRIES_MAX as u64 };
+        /// The wait before the first resend.
+        base: LONGER_THAN_ZERO;
+        /// Growth of the wait per resend.
+        factor: Kind::Number { min: 1.0, max: 10.0 };
+        /// The longest wait, before jitter; at least base.
+        cap: LONGER_THAN_ZERO;
+        /// Spread of the wait to both sides.
+        jitter: Kind::Number { min: 0.0, max: 1.0 };
+        /// What may be followed by a resend; the receipt is asked in any case.
+        on: Kind::List { of: &Kind::Word(Cause::NAMES), min: 0, max: 4 };
+        /// Receipt answers that allow a resend. Adding UNKNOWN declares: this tool dedupes by call
+        /// id.
+        resend_on: Kind::List { of: &Kind::Word(&["NOT_FOUND", "UNKNOWN"]), min: 0, max: 2 };
+    }
+    pub(super) BODY {
+        /// The longest request taken.
+        max_request: Kind::Size { min: 0, max: 1_024 * MIB };
+        /// The longest answer collected and kept.
+        max_kept_response: Kind::Size { min: 0, max: 64 * MIB };
+    }
+    pub(super) IDEMPOTENCY {
+        /// The header field with the client's key.
+        header: HEADER;
+        /// How long call ids and keys bind; 24h to 7d.
+        window: LONGER_THAN_ZERO;
+        /// A key derived from the request.
+        key: Kind::Text("text with {body:/pointer}, {header:NAME}, {path:NAME}, {query:NAME}");
+        /// How a derived key is hashed.
+        hash: Kind::Word(KeyHash::NAMES);
+        /// Whether a call without a key is refused.
+        required: Kind::Flag;
+        /// Where the key goes on the way to the tool.
+        send: Kind::Section(SEND_KEY);
+        /// Another scope than client and route.
+        scope: Kind::Later;
+        /// Body fields that do not make another request.
+        exclude: Kind::Later;
+    }
+    pub(super) SEND_KEY {
+        /// The header field; the client's unless named.
+        header: HEADER;
+        /// Where in a JSON body, as a pointer; a field that is there is overwritten.
+        body: POINTER;
+    }
+    pub(super) COMPENSATION {
+        /// Gaps before round 1, 2, ..; growing.
+        rounds: Kind::List { of: &LONGER_THAN_ZERO, min: 1, max: 5 };
+        /// Whether a round that believes NOT_FOUND may resend.
+        resend: Kind::Flag;
+        /// How long a claim holds without a heartbeat.
+        lease: Kind::Duration { zero: false };
+        /// Rounds that may run at once.
+        workers: Kind::Whole { min: 1, max: 256 };
+        /// Receipt FAILED: drop ends the row, keep shows it to a human.
+        on_failed: Kind::Word(OnFailed::NAMES);
+        /// Whether the work can be undone.
+        reversible: Kind::Later;
+        /// The undo request.
+        reversal: Kind::Later;
+        /// Who is told when a human is needed.
+        alert: Kind::Later;
+    }
+}

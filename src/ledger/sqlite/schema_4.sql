@@ -1,0 +1,1 @@
+-- Operators: what they did, and their bulk jobs.

@@ -1,0 +1,1 @@
+-- Keys: scopes, former names, the same request under a new id.
