@@ -51,6 +51,9 @@ pub struct Patience {
 pub enum Sending {
     /// It may, if the policy and the receipt allow it.
     Allowed,
+    /// The same, and its first send is owed: the caller was promised the call, so as long as
+    /// nothing has reached the tool every round sends it, whatever `compensation.resend` says.
+    Owed,
     /// The call came with a credential that was not kept, and nothing supplies it.
     NoCredential,
     /// The upstream is another one now, or the route is gone.
@@ -186,7 +189,8 @@ impl Recovery {
         let allowance = match self.errand {
             // The last round only asks.
             Errand::Round(round) => {
-                policy.compensation.resend && round < policy.compensation.rounds.len()
+                let is_last = round >= policy.compensation.rounds.len();
+                self.is_owed() || (policy.compensation.resend && !is_last)
             }
             Errand::Repeat(patience) => {
                 let useful = policy.timeouts.useful();
@@ -194,7 +198,12 @@ impl Recovery {
                     && patience.deadline.since(now) >= useful
             }
         };
-        allowance && self.sending == Sending::Allowed
+        allowance && matches!(self.sending, Sending::Allowed | Sending::Owed)
+    }
+
+    /// Whether a promised call still waits for the first send that reaches the tool.
+    fn is_owed(&self) -> bool {
+        self.sending == Sending::Owed && !self.tally.is_unclear()
     }
 
     fn begun(&mut self, now: Mono, chance: Chance) -> Step {
@@ -403,7 +412,9 @@ impl Recovery {
     /// Nothing was learnt that ends the call: the next round, or a human after the last.
     fn over_unsettled(&mut self, chance: Chance) -> Step {
         let reason = match self.sending {
-            Sending::Allowed | Sending::Cancelled | Sending::WithHuman => Reason::RoundsExhausted,
+            Sending::Allowed | Sending::Owed | Sending::Cancelled | Sending::WithHuman => {
+                Reason::RoundsExhausted
+            }
             Sending::NoCredential => Reason::CredentialNotKept,
             Sending::RouteChanged => Reason::RouteChanged,
         };
@@ -415,7 +426,9 @@ impl Recovery {
             return self.as_before(reason);
         };
         let rounds = &self.policy.compensation.rounds;
-        let beyond = rounds.last().filter(|_| self.worked_on);
+        // A first send that was owed to the very end deserves one question more, too.
+        let just_sent = self.phase == Phase::AskingAgain;
+        let beyond = rounds.last().filter(|_| self.worked_on || just_sent);
         let Some(gap) = rounds.get(round).or(beyond).copied() else {
             return self.manual(reason);
         };

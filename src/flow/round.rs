@@ -81,11 +81,12 @@ impl Flow {
         let lease = policy.compensation.lease;
         let letter = due.call.dead_letter.as_ref();
         let cancelled = letter.is_some_and(|l| *l.reason == *Reason::Cancelled.as_str());
+        let promised = due.call.promised;
         let call = recovered(route, due, target, Place::Round(round));
-        let sending = if cancelled {
-            Sending::Cancelled
-        } else {
-            call.sending()
+        let sending = match call.sending() {
+            _ if cancelled => Sending::Cancelled,
+            Sending::Allowed if promised => Sending::Owed,
+            sending => sending,
         };
         let machine = Recovery::new(policy, core.clock.mono(), round, known, sending);
         Ok((call, Decider::Round(machine), lease))

@@ -352,6 +352,7 @@ pub(crate) fn everything_that_was_stored_comes_back(make: Factory) {
         updated_at: secs(1),
         first_sent: Some(NOW),
         sends: 1,
+        promised: false,
         settled: Some(Settlement {
             verdict: Verdict::Success,
             by: SettledBy::Answer(1),

@@ -16,7 +16,6 @@ use crate::ledger::{
 pub(super) struct Row {
     pub(super) view: CallView,
     pub(super) key_binds: bool,
-    pub(super) promised: bool,
     /// Dead letters of earlier lives.
     pub(super) past: Vec<DeadLetter>,
     fence: i64,
@@ -66,6 +65,7 @@ impl Row {
             updated_at: new.now,
             first_sent,
             sends: u32::from(new.first_send),
+            promised: new.promised,
             settled: None,
             kept: None,
             dead_letter: None,
@@ -75,7 +75,6 @@ impl Row {
         Self {
             key_binds: view.idempotency_key.is_some(),
             view,
-            promised: new.promised,
             past,
             fence,
             touched: new.now,
