@@ -21,6 +21,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
 use crate::upstream::headers::Node;
 
+pub mod accept;
 mod admit;
 mod ask;
 mod call;
@@ -34,6 +35,7 @@ mod listen;
 mod parting;
 mod pass;
 mod passing;
+mod prefer;
 mod proof;
 mod pursue;
 mod reading;
@@ -44,12 +46,16 @@ pub mod routes;
 mod running;
 mod settle;
 pub mod told;
+mod watch;
 
+pub use accept::Promises;
 pub use late::Registry as LateRegistry;
 pub use pass::PassBody;
+pub use prefer::Prefer;
 pub use proof::Standing;
 pub use routes::{Route, Routes};
 pub use running::Calls;
+pub use watch::Watch;
 
 /// How long past `timeouts.total` the claim of a call in line holds: room for a last question and
 /// a slow commit, so that a shared ledger never takes a living call for dead.
@@ -75,6 +81,8 @@ pub struct Flow {
     pub readiness: Arc<Readiness>,
     /// Calls in flight, for repeats to join.
     pub calls: Arc<Calls>,
+    /// How many callers may be promised something at once.
+    pub promises: Promises,
     /// Exchanges past their attempt timeout.
     pub late: Arc<LateRegistry>,
     /// Cancelled when the process cannot wait for calls in line any longer: they are parked.
@@ -112,6 +120,10 @@ pub struct Request<B = Bytes> {
     pub gone: CancellationToken,
     /// When its head was complete.
     pub received: Mono,
+    /// How long its caller wants to wait.
+    pub prefer: Prefer,
+    /// Whom to tell once the call is on record; with it the call is promised.
+    pub promise: Option<accept::Promise>,
 }
 
 impl Flow {

@@ -17,7 +17,7 @@ use crate::call::id::{CallId, ClientName};
 use crate::call::policy::OnClientGone;
 use crate::config;
 use crate::flow::told::{Problem, Told};
-use crate::flow::{self, Flow, PassBody, Route};
+use crate::flow::{self, Flow, PassBody, Route, Watch};
 use crate::ingress::{Clients, Core, Door, Faced, Found, Knock, Line, Payload, Request};
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Upload;
@@ -84,21 +84,14 @@ impl Door for CallerDoor {
         self.flow.pass(core.tools(), request).await
     }
 
-    async fn receipt(&self, client: &ClientName, id: &CallId) -> Found {
-        match self
-            .flow
-            .ledger
-            .view(Some(client.clone()), id.clone())
-            .await
-        {
-            Ok(calls) => match calls.into_iter().next() {
-                Some(call) => Found::Call {
-                    rounds: self.rounds(&call.route),
-                    view: Box::new(call),
-                },
-                None => Found::Nothing {
-                    knows_since: self.flow.ledger.knows_since(),
-                },
+    async fn receipt(&self, client: &ClientName, id: &CallId, watch: Option<Watch>) -> Found {
+        match self.flow.receipt(client, id, watch.as_ref()).await {
+            Ok(Some(call)) => Found::Call {
+                rounds: self.rounds(&call.route),
+                view: Box::new(call),
+            },
+            Ok(None) => Found::Nothing {
+                knows_since: self.flow.ledger.knows_since(),
             },
             Err(error) => {
                 tracing::warn!(
@@ -154,6 +147,8 @@ fn asked<B, C>(
         version: request.version,
         gone,
         received: request.received,
+        prefer: request.prefer,
+        promise: request.promise,
     };
     (request, leaving)
 }

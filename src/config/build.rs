@@ -218,6 +218,7 @@ fn limits(scope: &Scope<'_>) -> Limits {
     let default = Limits::default();
     Limits {
         connections: scope.whole("connections", default.connections),
+        async_calls: scope.whole("async_calls", default.async_calls),
         headers: scope.whole("headers", default.headers),
         header_bytes: scope.size("header_bytes", default.header_bytes),
         header_timeout: scope.duration("header_timeout", default.header_timeout),

@@ -53,6 +53,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            async_calls: 4_096,
             headers: 100,
             header_bytes: 32 << 10,
             header_timeout: Duration::from_secs(10),

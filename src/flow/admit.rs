@@ -94,6 +94,14 @@ impl Flow {
 
     /// The first one at its call.
     async fn lead(self: &Arc<Self>, core: &Core, visit: Visit, lead: Lead) -> Told {
+        let _place = match self.place(&visit.request) {
+            Ok(place) => place,
+            Err(problem) => {
+                // Those who joined may not need a place.
+                drop(lead);
+                return visit.refused(problem, core);
+            }
+        };
         let told = self.begin(core, visit, &lead).await;
         lead.tell(&told);
         told
@@ -105,7 +113,6 @@ impl Flow {
         loop {
             let known = match self.ledger.begin(self.record(&visit, core)).await {
                 Ok(Begun::Claimed(claim)) => {
-                    lead.claimed();
                     return self.drive(core, visit, claim, lead).await;
                 }
                 Ok(Begun::Known(known)) if known.same_request => known,
@@ -128,13 +135,30 @@ impl Flow {
         }
     }
 
-    async fn drive(self: &Arc<Self>, core: &Core, visit: Visit, claim: Claim, lead: &Lead) -> Told {
+    async fn drive(
+        self: &Arc<Self>,
+        core: &Core,
+        mut visit: Visit,
+        claim: Claim,
+        lead: &Lead,
+    ) -> Told {
         let recorded = core.clock.mono();
+        let promise = visit.request.promise.take();
+        let promised = promise.is_some();
+        if let (Some(promise), Some(named)) = (promise, visit.named()) {
+            promise.keep(named, lead.promised());
+        }
+        lead.claimed();
         let (received, gone) = (visit.request.received, visit.request.gone.clone());
         let call = visit.claimed(claim, core.clock.wall());
         let policy = &call.route.conf.policy;
-        let waiters = lead.attendance(gone, policy.on_client_gone == OnClientGone::Cancel);
-        let machine = Machine::new(Arc::clone(policy), recorded);
+        let heeded = !promised && policy.on_client_gone == OnClientGone::Cancel;
+        let waiters = lead.attendance(gone, heeded);
+        let machine = if promised {
+            Machine::promised(Arc::clone(policy), recorded)
+        } else {
+            Machine::new(Arc::clone(policy), recorded)
+        };
         let mut drive = Drive::new(self, core, call, Decider::Line(machine), waiters);
         drive.received(received, recorded);
         drive.run().await
@@ -179,7 +203,7 @@ impl Flow {
             now,
             window: route.conf.idempotency.window,
             first_send: true,
-            promised: false,
+            promised: request.promise.is_some(),
             // A tool that is not told who calls sees one name space of call ids.
             exclusive_id: route.tool.tenant_header().is_none(),
         }

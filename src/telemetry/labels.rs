@@ -147,6 +147,10 @@ labels! {
         LateExchanges = "late-exchanges",
         /// `ledger.queue`: the call was refused as overloaded.
         LedgerQueue = "ledger-queue",
+        /// `limits.async_calls`: a call was refused as overloaded.
+        AsyncCalls = "async-calls",
+        /// Callers who wait at a receipt: one was told at once.
+        ReceiptWaits = "receipt-waits",
         /// The readers' queue of the ledger.
         LedgerReaders = "ledger-readers",
         /// `body.max_kept_response`: an answer was passed on and not kept.

@@ -11,6 +11,7 @@
     reason = "these tests stand outside the process: they measure it with the real clock"
 )]
 
+mod accepted;
 mod answers;
 mod bodies;
 mod chains;

@@ -11,7 +11,7 @@ use callgate::clock::Clock;
 use callgate::compensate::Worker;
 use callgate::config::{self, route::Route};
 use callgate::entropy::{Entropy, Minter};
-use callgate::flow::{Flow, LateRegistry, Routes};
+use callgate::flow::{Flow, LateRegistry, Promises, Routes};
 use callgate::ledger::{CallView, DeadState, Ledger, Owner, OwnerTest};
 use callgate::telemetry::metrics::Metrics;
 use callgate::telemetry::readiness::Readiness;
@@ -151,6 +151,7 @@ async fn start(world: &World, clock: Clock, life: u32, base: u64) -> Gateway {
         metrics,
         readiness: Arc::new(Readiness::new()),
         calls: Arc::default(),
+        promises: Promises::new(8),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),
         tasks: TaskTracker::new(),

@@ -11,6 +11,7 @@ use super::*;
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::time::Mono;
 use crate::config;
+use crate::flow::Prefer;
 use crate::flow::Routes;
 use crate::telemetry::metrics::Metrics;
 
@@ -43,6 +44,8 @@ fn request(keys: &str, target: &str, fields: &[(&'static str, &str)], body: &str
         version: Version::HTTP_11,
         gone: CancellationToken::new(),
         received: Mono(0),
+        prefer: Prefer::default(),
+        promise: None,
     }
 }
 
