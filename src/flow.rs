@@ -47,6 +47,7 @@ mod running;
 mod settle;
 pub mod told;
 mod watch;
+mod window;
 
 pub use accept::Promises;
 pub use late::Registry as LateRegistry;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http::header::HeaderName;
+use jiff::tz::TimeZone;
 
 use super::resolved::{
     Admin, Drain, LedgerConfig, LedgerUrl, Limits, Log, LogFormat, LogLevel, Sync,
@@ -115,6 +116,7 @@ impl Default for Idempotency {
         Self {
             header: HeaderName::from_static("idempotency-key"),
             key: None,
+            time_zone: TimeZone::UTC,
             hash: KeyHash::Sha256,
             required: false,
             send_header: None,

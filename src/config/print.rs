@@ -249,6 +249,7 @@ fn show_retry(retry: &Retry) -> Value {
 fn show_keys(keys: &Idempotency) -> Value {
     let mut shown = json!({
         "header": keys.header.as_str(),
+        "time_zone": keys.time_zone.iana_name(),
         "hash": word(keys.hash),
         "required": keys.required,
         "window": show_duration(keys.window),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::header::HeaderName;
 use http::{HeaderMap, Method, StatusCode};
+use jiff::tz::TimeZone;
 
 use super::key_template::KeyTemplate;
 use super::matcher::Matcher;
@@ -316,6 +317,8 @@ pub struct Idempotency {
     pub header: HeaderName,
     /// How a key is derived from a request that brings none.
     pub key: Option<KeyTemplate>,
+    /// The time zone of the windows in a derived key.
+    pub time_zone: TimeZone,
     /// How a derived key is hashed.
     pub hash: KeyHash,
     /// Whether a call without a key is refused.

@@ -23,7 +23,7 @@ use crate::call::id::{CallId, IdSource};
 use crate::call::machine::Machine;
 use crate::call::policy::OnClientGone;
 use crate::call::time::{Mono, Wall};
-use crate::ledger::{Begun, Claim, LedgerError, NewCall, StoredRequest};
+use crate::ledger::{Begun, CallView, Claim, LedgerError, NewCall, StoredRequest};
 use crate::telemetry::labels::Bound;
 use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::upstream::Core;
@@ -37,8 +37,9 @@ pub(super) struct Visit {
     /// The request's fields as every send carries them.
     pub(super) fields: HeaderMap,
     pub(super) asked: Asked,
-    /// Its key before it was hashed.
-    pub(super) business_key: Option<Arc<str>>,
+    pub(super) key: Option<Key>,
+    /// When it was first seen, where its key depends on that.
+    pub(super) seen: Option<Wall>,
     /// How long its caller waits for a call that is another request's to end.
     pub(super) until: Mono,
 }
@@ -58,7 +59,8 @@ impl Flow {
         let until = join::until(&request);
         let fingerprint =
             record::fingerprint(&request.method, request.target.as_str(), &request.body);
-        let key = identified(&mut request);
+        let now = core.clock.wall();
+        let key = identified(&mut request, now);
         let fields = self.prepared(&mut request);
         let (key, refused) = match key {
             Ok(key) => (key, None),
@@ -69,9 +71,13 @@ impl Flow {
                 client: request.client.clone(),
                 call_id: request.call_id.clone(),
                 fingerprint,
-                key: key.as_ref().map(|key| Arc::clone(&key.text)),
+                key: key.as_ref().map(Key::compared),
             },
-            business_key: key.and_then(|key| key.business),
+            seen: key
+                .as_ref()
+                .and_then(|key| key.windowed.as_ref())
+                .map(|_| now),
+            key,
             request,
             target,
             fields,
@@ -108,7 +114,7 @@ impl Flow {
     }
 
     /// The ledger decides whether the call may be sent.
-    async fn begin(self: &Arc<Self>, core: &Core, visit: Visit, lead: &Lead) -> Told {
+    async fn begin(self: &Arc<Self>, core: &Core, mut visit: Visit, lead: &Lead) -> Told {
         let mut joins = true;
         loop {
             let known = match self.ledger.begin(self.record(&visit, core)).await {
@@ -118,6 +124,8 @@ impl Flow {
                 Ok(Begun::Known(known)) if known.same_request => known,
                 Ok(Begun::KeyTaken(known)) if known.same_request => known,
                 Ok(Begun::KeyTaken(_)) => return visit.refused(dedup::key_reused_problem(), core),
+                // Its key is that of its first sight.
+                Ok(Begun::Known(known)) if visit.takes_key_of(&known.call) => continue,
                 Ok(Begun::Known(_)) => return visit.refused(dedup::reused_problem(), core),
                 Ok(Begun::Foreign) => return visit.refused(dedup::foreign_problem(), core),
                 Err(e) => return visit.refused(self.unrecorded(&visit.request, &e), core),
@@ -172,7 +180,8 @@ impl Flow {
             target,
             fields,
             asked,
-            business_key,
+            key,
+            seen,
             ..
         }: &Visit,
         core: &Core,
@@ -188,8 +197,8 @@ impl Flow {
             upstream: Arc::clone(route.tool.address()),
             policy: Arc::clone(&route.policy_text),
             fingerprint: asked.fingerprint,
-            idempotency_key: asked.key.clone(),
-            business_key: business_key.clone(),
+            idempotency_key: key.as_ref().map(|key| Arc::clone(&key.text)),
+            business_key: key.as_ref().and_then(|key| key.business.clone()),
             request: StoredRequest {
                 method: request.method.clone(),
                 target: Arc::from(target.as_str()),
@@ -200,7 +209,7 @@ impl Flow {
             trace: None,
             owner: self.owner.clone(),
             lease_until: self.lease_until(route, now),
-            now,
+            now: seen.unwrap_or(now),
             window: route.conf.idempotency.window,
             first_send: true,
             promised: request.promise.is_some(),
@@ -253,8 +262,8 @@ impl Flow {
 }
 
 /// The key of the request, which is put into its body where the route says so.
-fn identified(request: &mut Request<Bytes>) -> Result<Option<Key>, Problem> {
-    let key = key::of(request)?;
+fn identified(request: &mut Request<Bytes>, now: Wall) -> Result<Option<Key>, Problem> {
+    let key = key::of(request, now)?;
     if let Some(key) = &key
         && let Some(body) = key::in_body(request, key)?
     {
@@ -292,8 +301,25 @@ impl Visit {
 
     /// The key as the tool gets it.
     pub(super) fn key_value(&self) -> Option<HeaderValue> {
-        let key = self.asked.key.as_deref()?;
-        Some(HeaderValue::from_str(key).expect("a key is visible ASCII"))
+        let key = self.key.as_ref()?;
+        Some(HeaderValue::from_str(&key.text).expect("a key is visible ASCII"))
+    }
+
+    /// Takes the key that this call id has had since `call` was first seen, where it has windows
+    /// and everything else in it is the same; whether that changed it.
+    fn takes_key_of(&mut self, call: &CallView) -> bool {
+        let windowed = self.key.as_ref().and_then(|key| key.windowed.as_ref());
+        let Some(Ok(then)) = windowed.map(|windowed| windowed.at(call.received_at)) else {
+            return false;
+        };
+        let is_its = call.idempotency_key.as_ref() == Some(&then.text);
+        let takes = call.fingerprint == self.asked.fingerprint
+            && is_its
+            && self.key.as_ref() != Some(&then);
+        if takes {
+            self.key = Some(then);
+        }
+        takes
     }
 
     /// What is told about a call that another request with this one's key began.

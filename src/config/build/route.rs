@@ -105,6 +105,9 @@ impl Builder<'_> {
                 .parsed(scope, "header", names::free_header_name)
                 .unwrap_or(default.header),
             key: self.parsed(scope, "key", KeyTemplate::parse),
+            time_zone: self
+                .parsed(scope, "time_zone", names::time_zone)
+                .unwrap_or(default.time_zone),
             hash: scope.word("hash", default.hash),
             required: scope.flag("required", default.required),
             window: scope.duration("window", default.window),
