@@ -54,7 +54,7 @@ pub use late::Registry as LateRegistry;
 pub use pass::PassBody;
 pub use prefer::Prefer;
 pub use proof::Standing;
-pub use routes::{Route, Routes};
+pub use routes::{Ready, Route, Routes};
 pub use running::Calls;
 pub use watch::Watch;
 

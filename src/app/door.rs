@@ -52,7 +52,7 @@ impl Door for CallerDoor {
     type Route = Route;
 
     fn route(&self, host: Option<&str>, path: &str, method: &Method) -> Option<Arc<Route>> {
-        self.flow.routes.find(host, path, method).cloned()
+        self.flow.routes.find(host, path, method)
     }
 
     fn client(&self, headers: &mut HeaderMap) -> Option<ClientName> {

@@ -78,6 +78,17 @@ pub struct Upstream {
     pub formerly: Vec<Arc<str>>,
 }
 
+impl Upstream {
+    /// Whether both are reached the same way: connections to one serve the other.
+    #[must_use]
+    pub fn is_reached_as(&self, other: &Self) -> bool {
+        self.endpoint.authority == other.endpoint.authority
+            && self.endpoint.https == other.endpoint.https
+            && self.ca == other.ca
+            && self.pool == other.pool
+    }
+}
+
 /// Where requests go: the parts of an `http` or `https` URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {

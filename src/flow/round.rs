@@ -30,7 +30,7 @@ const BEATS_PER_LEASE: u32 = 3;
 impl Flow {
     /// Makes one round over a claimed dead letter and says what it brought.
     pub async fn round(self: &Arc<Self>, core: &Core, due: Due) -> Round {
-        let Some(route) = self.routes.named(&due.call.route).cloned() else {
+        let Some(route) = self.routes.named(&due.call.route) else {
             return self.without_route(due).await;
         };
         let metrics = Arc::clone(&route.metrics);

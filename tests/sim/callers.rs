@@ -165,7 +165,7 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
         }
     };
     Request {
-        route: Arc::clone(gateway.flow.routes.named("tool").expect("there is one")),
+        route: gateway.flow.routes.named("tool").expect("there is one"),
         client: ClientName::anonymous(),
         call_id,
         source,

@@ -133,7 +133,7 @@ async fn start(world: &World, clock: Clock, life: u32, base: u64) -> Gateway {
     let proofs = book.proofs().await.expect("memory is always readable");
     let metrics = METRICS.with(Arc::clone);
     let routes = Routes::build(&[route(&rules)], &metrics, &proofs, 1).expect("a good route");
-    for route in routes.iter() {
+    for route in routes.all().iter() {
         route.tool.destination().dial_by(dialer(world, false, life));
         if let Some(receipts) = &route.receipts {
             receipts
@@ -275,7 +275,7 @@ async fn lets_go(gateway: &Gateway) {
             state.breaks("everything ends", &format!("{id} has a late exchange"));
         }
     }
-    for route in flow.routes.iter() {
+    for route in flow.routes.all().iter() {
         if route.metrics.in_flight_now() != 0 {
             state.breaks("everything ends", "a gauge is not zero");
         }

@@ -31,7 +31,7 @@ fn request(keys: &str, target: &str, fields: &[(&'static str, &str)], body: &str
         headers.append(*name, HeaderValue::from_str(value).unwrap());
     }
     Request {
-        route: Arc::clone(routes.named("r").unwrap()),
+        route: routes.named("r").unwrap(),
         client: ClientName::anonymous(),
         call_id: CallId::parse(b"c").unwrap(),
         source: IdSource::Client,

@@ -141,8 +141,8 @@ impl World {
         let keys = Mutex::default();
         let tool = Arc::new(Tool { keys, slow });
         let answering = Arc::clone(&tool);
-        let destination = routes.named("r").unwrap().tool.destination();
-        destination.dial_by(Box::new(move || {
+        let route = routes.named("r").unwrap();
+        route.tool.destination().dial_by(Box::new(move || {
             let (ours, theirs) = tokio::io::duplex(4096);
             drop(tokio::spawn(Arc::clone(&answering).serve(theirs)));
             Box::pin(async { Ok(Box::new(Pipe(ours)) as Box<dyn StandIn>) })
@@ -178,7 +178,7 @@ impl World {
         let mut headers = HeaderMap::new();
         headers.insert("x-parcel", HeaderValue::from_static(parcel));
         let request = Request {
-            route: Arc::clone(self.flow.routes.named("r").unwrap()),
+            route: self.flow.routes.named("r").unwrap(),
             client: ClientName::anonymous(),
             call_id: CallId::parse(id.as_bytes()).unwrap(),
             source: IdSource::Client,
