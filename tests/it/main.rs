@@ -27,4 +27,5 @@ mod plain;
 mod process;
 mod receipts;
 mod telemetry;
+mod tunnels;
 mod waiting;
