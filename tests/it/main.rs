@@ -17,6 +17,7 @@ mod chains;
 mod check_command;
 mod clients;
 mod connections;
+mod crashes;
 mod duplicates;
 mod fixture;
 mod h2c;
