@@ -103,9 +103,16 @@ impl Flow {
             self.with_human(core, visit, route, call)
         };
         let decider = Decider::Round(machine);
-        Drive::new(self, core, call, decider, Attendance::nobody())
-            .repeat()
-            .await
+        let row = call.claim.row;
+        let drive = Drive::new(self, core, call, decider, Attendance::nobody());
+        if !queued {
+            return drive.repeat().await;
+        }
+        let driving = self.calls.driven.take(row).await;
+        tokio::select! {
+            brought = drive.repeat() => brought,
+            () = driving.displaced() => nothing,
+        }
     }
 
     /// Leases the dead letter; `None` when somebody else has it by now.

@@ -39,10 +39,12 @@ impl Flow {
             Ok((call, machine, lease)) => {
                 crash::at(Point::Leased);
                 let claim = call.claim;
+                let driving = self.calls.driven.take(claim.row).await;
                 let drive = Drive::new(self, core, call, machine, Attendance::nobody());
                 tokio::select! {
                     brought = drive.round() => brought,
                     () = self.beat(claim, lease) => Round::LeaseLost,
+                    () = driving.displaced() => Round::LeaseLost,
                 }
             }
             Err(due) => self.without_route(*due).await,
