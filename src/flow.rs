@@ -26,6 +26,7 @@ mod ask;
 mod call;
 pub mod dedup;
 mod drive;
+mod driven;
 mod join;
 mod json;
 mod key;

@@ -23,6 +23,7 @@ use crate::call::id::{CallId, IdSource};
 use crate::call::machine::Machine;
 use crate::call::policy::OnClientGone;
 use crate::call::time::{Mono, Wall};
+use crate::crash::{self, Point};
 use crate::ledger::{Begun, Claim, LedgerError, NewCall, StoredRequest};
 use crate::telemetry::labels::Bound;
 use crate::telemetry::log::{AttemptLine, CallLine};
@@ -102,10 +103,12 @@ impl Flow {
     /// The ledger decides whether the call may be sent.
     async fn begin(self: &Arc<Self>, core: &Core, visit: Visit, lead: &Lead) -> Told {
         let mut joins = true;
+        crash::at(Point::Arrived);
         loop {
             let known = match self.ledger.begin(self.record(&visit, core)).await {
                 Ok(Begun::Claimed(claim)) => {
                     lead.claimed();
+                    crash::at(Point::Claimed);
                     return self.drive(core, visit, claim, lead).await;
                 }
                 Ok(Begun::Known(known)) if known.same_request => known,

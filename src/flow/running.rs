@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::driven::Driven;
 use super::told::Told;
 use crate::call::id::{CallId, ClientName, Fingerprint};
 use crate::call::step::Event;
@@ -27,6 +28,8 @@ use crate::call::step::Event;
 pub struct Calls {
     open: DashMap<u128, Arc<Running>>,
     hash: [RandomState; 2],
+    /// Dead letters that are being driven, by a round or for a repeat.
+    pub(super) driven: Arc<Driven>,
 }
 
 /// What a request asks for: the call it names, and what makes it the same request.
