@@ -119,6 +119,8 @@ impl Default for Idempotency {
             send_header: None,
             send_body: None,
             window: DAY,
+            scope: None,
+            exclude: Vec::new(),
         }
     }
 }

@@ -116,6 +116,7 @@ mod tests {
         let client = |name: &str, keys: &[&str]| Client {
             name: Arc::from(name),
             key_file: "unread".into(),
+            formerly: vec![Arc::from(format!("old-{name}"))],
             keys: keys
                 .iter()
                 .map(|key| KeyDigest::of(key.as_bytes()))
