@@ -33,7 +33,7 @@ impl Clients {
     #[must_use]
     pub fn new(clients: &[Client]) -> Self {
         let keys = clients.iter().flat_map(|client| {
-            let name = ClientName::new(&client.name);
+            let name = ClientName::new(&client.name).with_former(&client.formerly);
             client.keys.iter().map(move |key| (*key, name.clone()))
         });
         Self {
