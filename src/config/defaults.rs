@@ -120,6 +120,8 @@ impl Default for Idempotency {
             send_header: None,
             send_body: None,
             window: DAY,
+            scope: None,
+            exclude: Vec::new(),
         }
     }
 }

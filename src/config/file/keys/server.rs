@@ -54,7 +54,7 @@ keys! {
         /// The file with its key, sent as `Authorization: Bearer` or `X-Api-Key`; several lines are
         /// several valid keys.
         key_file: Kind::Text("the file with the client's key"), must;
-        /// Names this client had before.
-        formerly: Kind::Later;
+        /// Names this client had before: their call ids, keys and receipts are still its own.
+        formerly: FORMER_NAMES;
     }
 }
