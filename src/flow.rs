@@ -31,6 +31,7 @@ mod json;
 mod key;
 mod late;
 mod listen;
+pub mod operate;
 mod parting;
 mod pass;
 mod passing;

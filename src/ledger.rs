@@ -33,7 +33,7 @@ pub use step::{
 };
 pub use view::{
     CallView, Cursor, DeadLetter, DeadState, Due, Filter, Health, OwnerTest, Page, Proof,
-    ProofNote, Purged, Recovered, SettledBy, Settlement, Tally,
+    ProofNote, Purged, Recovered, SettledBy, Settlement, Taker, Tally,
 };
 
 use crate::call::id::{CallId, ClientName};
@@ -71,16 +71,21 @@ pub trait Ledger: Send + Sync {
         limit: usize,
     ) -> Pending<Vec<Due>>;
 
-    /// Claims one dead letter that waits in the queue, due or not, for a caller who repeats its
-    /// call; `None` when it waits no longer. Its rounds and their times stay as they are.
+    /// Claims one dead letter that waits, due or not, for a caller who repeats its call or for an
+    /// operator; `None` when it waits no longer. Its rounds and their times stay as they are.
     fn claim_letter(
         &self,
         row: RowId,
         life: u32,
-        owner: Owner,
+        taker: (Taker, Owner),
         now: Wall,
         lease_until: Wall,
     ) -> Pending<Option<Due>>;
+
+    /// A call with everything a pass over it needs, in whatever state it is, without a claim: what
+    /// comes of it can be told and noted as a fact, and no intention fits it. `None` when it is
+    /// gone.
+    fn dossier(&self, row: RowId) -> Pending<Option<Due>>;
 
     /// The heartbeat: extends the lease, if `claim` is still the current one.
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written>;

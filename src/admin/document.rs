@@ -179,7 +179,7 @@ fn outcome(call: &CallView) -> Option<Word> {
             SettledBy::Answer(_) => Word::Answered,
             SettledBy::Receipt => Word::Receipt,
             SettledBy::NeverSent => Word::Refused,
-            SettledBy::Operator => Word::Replayed,
+            SettledBy::Operator | SettledBy::Reversal => Word::Replayed,
         }),
         None => call.dead_letter.is_some().then_some(Word::Unresolved),
     }
@@ -190,6 +190,7 @@ const fn settled_by(by: SettledBy) -> &'static str {
         SettledBy::Answer(_) => "answer",
         SettledBy::Receipt => "receipt",
         SettledBy::NeverSent => "never-sent",
+        SettledBy::Reversal => "reversal",
         SettledBy::Operator => "operator",
     }
 }
@@ -231,6 +232,8 @@ fn attempts(history: &[Entry]) -> Vec<Attempt> {
             | Entry::Reconnected { .. }
             | Entry::Claimed { .. }
             | Entry::Parked { .. }
+            | Entry::Reversing { .. }
+            | Entry::Undone { .. }
             | Entry::Differs { .. } => {}
         }
     }

@@ -19,7 +19,7 @@ use super::view::DeadLetter;
 use super::{
     Begun, CallView, Claim, Cursor, DeadState, Due, Entry, Fact, FactWritten, Filter, Health,
     Intention, Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, PAGE_MAX, Page, Park,
-    Pending, Place, Proof, ProofNote, Purged, Recovered, RowId, Tally, Written,
+    Pending, Place, Proof, ProofNote, Purged, Recovered, RowId, Taker, Tally, Written,
 };
 use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
@@ -44,6 +44,14 @@ struct Books {
     aliases: BTreeMap<(CallId, ClientName), (RowId, u32)>,
     last_row: i64,
     closed: bool,
+}
+
+/// Who claims one dead letter, and until when.
+struct Lease {
+    taker: Taker,
+    owner: Owner,
+    now: Wall,
+    until: Wall,
 }
 
 impl MemoryLedger {
@@ -219,6 +227,7 @@ impl Books {
     }
 
     fn claim_due(&mut self, owner: &Owner, now: Wall, lease_until: Wall, limit: usize) -> Vec<Due> {
+        self.give_back_by_hand(now);
         let mut due: Vec<_> = self
             .rows
             .values()
@@ -237,11 +246,24 @@ impl Books {
             .collect()
     }
 
-    fn claim_letter(&mut self, row: RowId, life: u32, lease: (&Owner, Wall, Wall)) -> Option<Due> {
-        let (owner, now, until) = lease;
+    fn claim_letter(&mut self, row: RowId, life: u32, lease: &Lease) -> Option<Due> {
         let row = self.rows.get_mut(&row)?;
-        let waits = row.view.life == life && row.held().dead == Some(DeadState::Queued);
-        waits.then(|| row.claim_round(owner, now, until))
+        row.held()
+            .lends_to(lease.taker, life)
+            .then(|| row.claim_round(&lease.owner, lease.now, lease.until))
+    }
+
+    /// What an operator's order left behind whose lease ran out goes back in front of a human.
+    fn give_back_by_hand(&mut self, now: Wall) {
+        let letters = self
+            .rows
+            .values_mut()
+            .filter_map(|row| row.view.dead_letter.as_mut());
+        for letter in letters.filter(|letter| letter.by_hand) {
+            if letter.lease_until.is_some_and(|until| until <= now) {
+                letter.give_back();
+            }
+        }
     }
 
     fn recover(&mut self, owner: &Owner, now: Wall, dead: OwnerTest) -> Recovered {
@@ -253,7 +275,10 @@ impl Books {
             if let Some(letter) = &mut row.view.dead_letter {
                 let holder = letter.owner.clone().zip(letter.lease_until);
                 if holder.is_some_and(|(holder, lease)| is_dead(&holder, lease)) {
-                    letter.release(DeadState::Queued);
+                    letter.give_back();
+                    if letter.state == DeadState::Reversing {
+                        letter.next_retry_time = Some(now);
+                    }
                     recovered.requeued += 1;
                 }
             } else if row.view.settled.is_none() && is_dead(&row.view.owner, row.view.lease_until) {
@@ -378,11 +403,21 @@ impl Ledger for MemoryLedger {
         &self,
         row: RowId,
         life: u32,
-        owner: Owner,
+        (taker, owner): (Taker, Owner),
         now: Wall,
         lease_until: Wall,
     ) -> Pending<Option<Due>> {
-        self.write(|books| books.claim_letter(row, life, (&owner, now, lease_until)))
+        let lease = Lease {
+            taker,
+            owner,
+            now,
+            until: lease_until,
+        };
+        self.write(|books| books.claim_letter(row, life, &lease))
+    }
+
+    fn dossier(&self, row: RowId) -> Pending<Option<Due>> {
+        self.read(|books| books.rows.get(&row).map(Row::dossier))
     }
 
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {

@@ -92,6 +92,8 @@ pub enum SettledBy {
     Receipt,
     /// The certainty that it was never sent.
     NeverSent,
+    /// Its reversal: the work was undone.
+    Reversal,
     /// A human.
     Operator,
 }
@@ -161,6 +163,10 @@ pub struct DeadLetter {
     pub lease_until: Option<Wall>,
     /// When it ended, if it did.
     pub ended_at: Option<Wall>,
+    /// An operator's order holds it, and it goes back in front of a human.
+    pub by_hand: bool,
+    /// How often its reversal was sent. Past none, the original is never sent again.
+    pub reversals: u32,
 }
 
 /// The state of a dead letter.
@@ -195,6 +201,15 @@ pub struct Due {
     pub request: StoredRequest,
     /// The policy it lives by.
     pub policy: Arc<str>,
+}
+
+/// On whose behalf one dead letter is claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taker {
+    /// A caller who repeats the call: only what waits in the queue, and it goes back there.
+    Caller,
+    /// An operator: also what waits for a human, which goes back in front of a human.
+    Operator,
 }
 
 /// Whose claims are void.
@@ -334,6 +349,8 @@ impl CallView {
                 | Entry::Reconnected { .. }
                 | Entry::Claimed { .. }
                 | Entry::Parked { .. }
+                | Entry::Reversing { .. }
+                | Entry::Undone { .. }
                 | Entry::Differs { .. } => {}
             }
         }

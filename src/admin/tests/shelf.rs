@@ -6,7 +6,7 @@ use crate::call::id::{CallId, ClientName};
 use crate::ledger::{
     Begun, CallView, Claim, Cursor, DeadLetter, Due, Entry, Fact, FactWritten, Filter, Health,
     Intention, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
-    Recovered, RowId, Tally, Written,
+    Recovered, RowId, Taker, Tally, Written,
 };
 use parking_lot::Mutex;
 
@@ -74,7 +74,17 @@ impl Ledger for Shelf {
         refused()
     }
     fn note(&self, _: RowId, _: u32, _: Vec<Entry>) {}
-    fn claim_letter(&self, _: RowId, _: u32, _: Owner, _: Wall, _: Wall) -> Pending<Option<Due>> {
+    fn claim_letter(
+        &self,
+        _: RowId,
+        _: u32,
+        _: (Taker, Owner),
+        _: Wall,
+        _: Wall,
+    ) -> Pending<Option<Due>> {
+        refused()
+    }
+    fn dossier(&self, _: RowId) -> Pending<Option<Due>> {
         refused()
     }
     fn claim_due(&self, _: Owner, _: Wall, _: Wall, _: usize) -> Pending<Vec<Due>> {

@@ -102,6 +102,11 @@ impl Row {
             remembered_until: self.touched.after(self.window),
             sends: self.view.sends,
             dead: self.view.dead_letter.as_ref().map(|letter| letter.state),
+            reversals: self
+                .view
+                .dead_letter
+                .as_ref()
+                .map_or(0, |letter| letter.reversals),
         }
     }
 
@@ -166,12 +171,45 @@ impl Row {
                     letter.next_retry_time = None;
                 }
             }
+            Intention::Reverse { n, lease_until } => {
+                if let Some(letter) = &mut self.view.dead_letter {
+                    letter.state = DeadState::Reversing;
+                    letter.reversals = n;
+                    letter.by_hand = false;
+                }
+                self.view.history.push(Entry::Reversing { at: now, n });
+                self.hold(lease_until);
+            }
+            Intention::ReverseAgain { due, last_error } => {
+                if let Some(letter) = &mut self.view.dead_letter {
+                    letter.give_back();
+                    letter.last_error = last_error;
+                    letter.next_retry_time = Some(due);
+                }
+            }
+            Intention::Reversed => self.reversed(now),
             Intention::ReleaseLease => {
                 if let Some(letter) = &mut self.view.dead_letter {
-                    letter.release(DeadState::Queued);
+                    letter.give_back();
                 }
             }
         }
+    }
+
+    fn reversed(&mut self, now: Wall) {
+        self.end(now, Verdict::Failed, SettledBy::Reversal);
+        let Some(letter) = &mut self.view.dead_letter else {
+            return;
+        };
+        letter.release(DeadState::Reversed);
+        letter.next_retry_time = None;
+        letter.ended_at = Some(now);
+        self.view.history.push(Entry::Parked {
+            at: now,
+            state: DeadState::Reversed,
+            reason: "reversed".into(),
+            round: letter.round,
+        });
     }
 
     fn move_on(
@@ -243,6 +281,8 @@ impl Row {
             fence: self.fence,
             lease_until: None,
             ended_at,
+            by_hand: false,
+            reversals: 0,
         });
         view.history.push(Entry::Parked {
             at: now,
@@ -314,16 +354,17 @@ impl Row {
         !known
     }
 
-    /// Where a claimable dead letter stands in line: abandoned rounds before queued ones, then by
-    /// the time.
-    pub(super) fn due(&self, now: Wall) -> Option<(bool, Wall, Option<Wall>)> {
+    /// Where a claimable dead letter stands in line: abandoned passes first, then reversals, then
+    /// rounds, each by the time.
+    pub(super) fn due(&self, now: Wall) -> Option<(u8, Wall, Option<Wall>)> {
         let letter = self.view.dead_letter.as_ref()?;
-        let (queued, at) = match letter.state {
-            DeadState::Queued => (true, letter.next_retry_time?),
-            DeadState::Running => (false, letter.lease_until?),
+        let (turn, at) = match (letter.state, &letter.owner) {
+            (DeadState::Running | DeadState::Reversing, Some(_)) => (0, letter.lease_until?),
+            (DeadState::Reversing, None) => (1, letter.next_retry_time?),
+            (DeadState::Queued, _) => (2, letter.next_retry_time?),
             _ => return None,
         };
-        (at <= now).then_some((queued, at, letter.next_retry_time))
+        (at <= now).then_some((turn, at, letter.next_retry_time))
     }
 
     pub(super) fn claim_round(&mut self, owner: &Owner, now: Wall, lease_until: Wall) -> Due {
@@ -331,7 +372,10 @@ impl Row {
         self.view.owner = owner.clone();
         self.hold(lease_until);
         if let Some(letter) = &mut self.view.dead_letter {
-            letter.state = DeadState::Running;
+            letter.by_hand = letter.state == DeadState::Manual;
+            if letter.state != DeadState::Reversing {
+                letter.state = DeadState::Running;
+            }
             letter.owner = Some(owner.clone());
             letter.fence = self.fence;
         }
@@ -341,8 +385,17 @@ impl Row {
             owner,
             fence: self.fence,
         });
+        self.due_under(self.claim())
+    }
+
+    /// Everything a pass over it needs, without a claim.
+    pub(super) fn dossier(&self) -> Due {
+        self.due_under(Claim::none(self.view.row, self.view.life))
+    }
+
+    fn due_under(&self, claim: Claim) -> Due {
         Due {
-            claim: self.claim(),
+            claim,
             call: self.view.clone(),
             request: self.request.clone(),
             policy: Arc::clone(&self.policy),
@@ -364,6 +417,16 @@ impl DeadLetter {
         self.state = state;
         self.owner = None;
         self.lease_until = None;
+        self.by_hand = false;
+    }
+
+    /// The same, and it waits where it waited before.
+    pub(super) fn give_back(&mut self) {
+        self.release(match self.state {
+            DeadState::Reversing => DeadState::Reversing,
+            _ if self.by_hand => DeadState::Manual,
+            _ => DeadState::Queued,
+        });
     }
 }
 
