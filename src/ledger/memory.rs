@@ -4,6 +4,7 @@
 //! order of everything and needs no runtime. It can be told to fail, which a real disk cannot.
 //! Deliberately absent: speed. It walks its rows where SQLite has an index.
 
+mod desk;
 mod row;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use super::view::DeadLetter;
 use super::{
     Begun, CallView, Claim, Cursor, DeadState, Due, Entry, Fact, FactWritten, Filter, Health,
     Intention, Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, PAGE_MAX, Page, Park,
-    Pending, Place, Proof, ProofNote, Purged, Recovered, RowId, Taker, Tally, Written,
+    Pending, Place, Proof, ProofNote, Purged, Recovered, RowId, Sort, Taker, Tally, Written,
 };
 use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
@@ -43,6 +44,7 @@ struct Books {
     /// Ids that came with another call's key: that call's row and life.
     aliases: BTreeMap<(CallId, ClientName), (RowId, u32)>,
     last_row: i64,
+    desk: desk::Drawer,
     closed: bool,
 }
 
@@ -196,7 +198,7 @@ impl Books {
         if weight == Weight::Gone {
             return FactWritten::Gone;
         }
-        row.view.history.extend(fact.entries);
+        row.note(fact.entries);
         match weight {
             Weight::Gone => FactWritten::Gone,
             Weight::Repeats => FactWritten::Repeated,
@@ -221,7 +223,7 @@ impl Books {
                 Entry::Differs { at, kind, told } => {
                     row.differ(at, kind, &told);
                 }
-                other => row.view.history.push(other),
+                other => row.note([other]),
             }
         }
     }
@@ -316,21 +318,22 @@ impl Books {
 
     fn dead_letters(&self, filter: &Filter, from: Option<Cursor>, limit: usize) -> Page {
         let limit = limit.clamp(1, PAGE_MAX);
-        let cursor = |letter: &DeadLetter| Cursor {
-            row: letter.row,
-            life: letter.life,
-        };
+        let sort = filter.sort;
+        let place = |letter: &DeadLetter| sort.behind(letter);
         let mut items: Vec<DeadLetter> = self
             .letters()
-            .filter(|letter| from.is_none_or(|from| cursor(letter) > from))
             .filter(|letter| row::matches(filter, letter))
-            .take(limit + 1)
+            .filter(|letter| from.is_none_or(|from| row::stands_after(sort, letter, from)))
             .cloned()
             .collect();
+        items.sort_by_key(place);
+        if sort == Sort::Newest {
+            items.reverse();
+        }
         let more = items.len() > limit;
         items.truncate(limit);
         Page {
-            next: if more { items.last().map(cursor) } else { None },
+            next: if more { items.last().map(place) } else { None },
             items,
         }
     }
@@ -364,7 +367,9 @@ impl Books {
         for row in &ripe {
             self.rows.remove(row);
             self.aliases.retain(|_, (of, _)| of != row);
+            self.desk.forget(*row);
         }
+        self.desk.purge(now, retention);
         Purged {
             calls: ripe.len() as u64,
             more: ripe.len() >= batch,

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::rule::Held;
 use crate::ledger::view::{DeadLetter, Difference};
 use crate::ledger::{
-    CallView, Claim, Contradiction, DeadState, Due, Entry, Filter, Intention, Known, NewCall, News,
-    Owner, Park, Place, RowId, SettledBy, Settlement, StoredRequest, Verdict,
+    CallView, Claim, Contradiction, Cursor, DeadState, Due, Entry, Filter, Intention, Known,
+    NewCall, News, Owner, Park, Place, RowId, SettledBy, Settlement, Sort, StoredRequest, Verdict,
 };
 
 /// A call's row.
@@ -283,6 +285,7 @@ impl Row {
             ended_at,
             by_hand: false,
             reversals: 0,
+            last_receipt: view.last_receipt(),
         });
         view.history.push(Entry::Parked {
             at: now,
@@ -333,6 +336,42 @@ impl Row {
                 Verdict::Success => DeadState::Settled,
                 Verdict::Failed => DeadState::Failed,
             });
+            letter.next_retry_time = None;
+            letter.ended_at = Some(now);
+        }
+    }
+
+    /// Adds history.
+    pub(super) fn note(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        for entry in entries {
+            if let (Entry::Receipt { answer, .. }, Some(letter)) =
+                (&entry, &mut self.view.dead_letter)
+            {
+                letter.last_receipt = Some(*answer);
+            }
+            self.view.history.push(entry);
+        }
+    }
+
+    /// Settles the call as an operator says it ended.
+    pub(super) fn resolve(&mut self, now: Wall, verdict: Verdict, document: Option<Bytes>) {
+        let news = News::Receipt {
+            verdict,
+            reply: None,
+            document,
+        };
+        self.settle(now, news);
+        if let Some(settlement) = &mut self.view.settled {
+            settlement.by = SettledBy::Operator;
+        }
+    }
+
+    /// Ends the dead letter; what became of the call stays unknown.
+    pub(super) fn discard(&mut self, now: Wall) {
+        self.view.updated_at = now;
+        self.touched = self.touched.max(now);
+        if let Some(letter) = &mut self.view.dead_letter {
+            letter.release(DeadState::Discarded);
             letter.next_retry_time = None;
             letter.ended_at = Some(now);
         }
@@ -404,7 +443,11 @@ impl Row {
 
     /// Whether nothing needs the row any more.
     pub(super) fn is_ripe(&self, now: Wall, retention: Duration) -> bool {
-        let forgotten = self.view.settled.is_some() && self.touched.after(self.window) <= now;
+        // A human gave up the discarded ones: they are over as well.
+        let letter = self.view.dead_letter.as_ref();
+        let given_up = letter.is_some_and(|letter| letter.state == DeadState::Discarded);
+        let ended = self.view.settled.is_some() || given_up;
+        let forgotten = ended && self.touched.after(self.window) <= now;
         let over =
             |letter: &DeadLetter| letter.ended_at.is_some_and(|at| at.after(retention) <= now);
         forgotten && self.past.iter().chain(&self.view.dead_letter).all(over)
@@ -456,4 +499,30 @@ pub(super) fn matches(filter: &Filter, letter: &DeadLetter) -> bool {
             .call_id
             .as_ref()
             .is_none_or(|id| *id == letter.call_id)
+        && filter
+            .receipt
+            .is_none_or(|said| letter.last_receipt == Some(said))
+        && filter
+            .text
+            .as_ref()
+            .is_none_or(|text| holds(letter, &text.to_ascii_lowercase()))
+        && (filter.within.is_empty() || filter.within.contains(&letter.state))
+}
+
+fn holds(letter: &DeadLetter, text: &str) -> bool {
+    let keys = [&letter.business_key, &letter.idempotency_key];
+    let keys = keys.into_iter().filter_map(|key| key.as_deref());
+    [letter.call_id.as_str(), &letter.reason, &letter.last_error]
+        .into_iter()
+        .chain(keys)
+        .any(|place| place.to_ascii_lowercase().contains(text))
+}
+
+/// Whether a dead letter stands behind a cursor.
+pub(super) fn stands_after(sort: Sort, letter: &DeadLetter, from: Cursor) -> bool {
+    let place = sort.behind(letter);
+    match sort {
+        Sort::Newest => place < from,
+        Sort::Oldest | Sort::Due | Sort::Fails => place > from,
+    }
 }
