@@ -34,6 +34,7 @@ pub(crate) mod json;
 mod key;
 mod late;
 mod listen;
+pub mod operate;
 mod parting;
 mod pass;
 mod passing;
