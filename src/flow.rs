@@ -23,15 +23,19 @@ use crate::upstream::headers::Node;
 
 pub mod accept;
 mod admit;
+mod alike;
 mod ask;
 mod call;
+mod canonical;
 pub mod dedup;
 mod drive;
+mod driven;
 mod join;
-mod json;
+pub(crate) mod json;
 mod key;
 mod late;
 mod listen;
+pub mod operate;
 mod parting;
 mod pass;
 mod passing;
@@ -50,6 +54,7 @@ mod watch;
 mod window;
 
 pub use accept::Promises;
+pub use key::refusal_by_head;
 pub use late::Registry as LateRegistry;
 pub use pass::PassBody;
 pub use prefer::Prefer;

@@ -64,6 +64,9 @@ impl Door for CallerDoor {
         if recorded && self.ledger_fails.load(Ordering::Relaxed) {
             return Err(Box::new(unrecordable()));
         }
+        if recorded {
+            flow::refusal_by_head(request.headers, request.route)?;
+        }
         Ok(())
     }
 

@@ -55,6 +55,7 @@ impl Default for Limits {
         Self {
             connections: 10_000,
             async_calls: 4_096,
+            connections_per_address: 10_000,
             headers: 100,
             header_bytes: 32 << 10,
             header_timeout: Duration::from_secs(10),
@@ -122,6 +123,8 @@ impl Default for Idempotency {
             send_header: None,
             send_body: None,
             window: DAY,
+            scope: None,
+            exclude: Vec::new(),
         }
     }
 }
@@ -183,6 +186,7 @@ impl Default for Compensation {
             resend: false,
             lease: Duration::from_secs(30),
             on_failed: OnFailed::Drop,
+            reversal: None,
         }
     }
 }

@@ -91,6 +91,8 @@ pub struct Limits {
     pub connections: usize,
     /// Calls that run on after their caller was told that they are accepted.
     pub async_calls: usize,
+    /// Of these, from one address.
+    pub connections_per_address: usize,
     /// Header fields of one request.
     pub headers: usize,
     /// Bytes of one request's head.

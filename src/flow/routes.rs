@@ -17,7 +17,7 @@ use super::proof::Trust;
 use crate::call::policy::BelieveNotFound;
 use crate::config::route::{ReceiptRule, Route as Written};
 use crate::config::snapshot;
-use crate::ledger::{Proof, ProofNote};
+use crate::ledger::{KeyScope, Proof, ProofNote};
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
 use crate::upstream::{ReceiptEndpoint, SetupError, Tool};
 
@@ -28,6 +28,8 @@ pub struct Route {
     pub conf: Arc<Written>,
     /// The policy as ledger rows keep it.
     pub policy_text: Arc<str>,
+    /// What its keys belong to.
+    pub scope: Arc<KeyScope>,
     /// Where it is counted.
     pub metrics: Arc<RouteMetrics>,
     /// The tool.
@@ -126,14 +128,14 @@ impl Routes {
             .cloned()
     }
 
-    /// The route with this name.
+    /// The route with this name, or the one that had it before.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<Arc<Route>> {
         let routes = self.0.load();
-        routes
-            .iter()
-            .find(|route| *route.conf.name == *name)
-            .cloned()
+        let has = |route: &&Arc<Route>| *route.conf.name == *name;
+        let had = |route: &&Arc<Route>| route.conf.formerly.iter().any(|old| **old == *name);
+        let found = routes.iter().find(has);
+        found.or_else(|| routes.iter().find(had)).cloned()
     }
 
     /// All of them, in order.
@@ -171,8 +173,15 @@ impl Route {
             || Arc::new(Allowance::new(upstream.late_max)),
             |old| Arc::clone(&old.late),
         );
+        for former in &conf.formerly {
+            load.metrics.renamed(former, &conf.name);
+        }
         Ok(Arc::new(Self {
             policy_text: Arc::from(snapshot::encode(&conf.policy)),
+            scope: Arc::new(KeyScope {
+                name: Arc::clone(conf.idempotency.scope.as_ref().unwrap_or(&conf.name)),
+                formerly: conf.formerly.clone().into(),
+            }),
             metrics: load.metrics.route(&conf.name),
             late,
             conf: Arc::clone(conf),

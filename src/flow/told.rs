@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 
 pub use super::prefer::Prefer;
@@ -13,6 +13,7 @@ pub use crate::call::code::Word;
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
 use crate::call::receipt::State;
+use crate::upstream::Tunnel;
 
 /// What went wrong while a body was on its way; the text is for the log.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -58,6 +59,21 @@ pub enum Shown {
     Problem(Problem),
     /// The call is on record and will be finished; its caller wished for no more than that.
     Accepted(Prefer),
+    /// The tool switched to another protocol and handed its connection over.
+    Tunnel(Box<Switched>),
+}
+
+/// A connection that was switched to another protocol (101).
+#[derive(Debug)]
+pub struct Switched {
+    /// End-to-end fields of the 101.
+    pub headers: HeaderMap,
+    /// The protocol, as the caller named it.
+    pub protocol: HeaderValue,
+    /// The tool's end, until the door takes it.
+    pub tunnel: Option<Tunnel>,
+    /// How long it may be silent in both directions.
+    pub idle: Duration,
 }
 
 impl Shown {
@@ -69,6 +85,7 @@ impl Shown {
             Self::Stream { status, .. } => *status,
             Self::Problem(problem) => problem.status,
             Self::Accepted(_) => StatusCode::ACCEPTED,
+            Self::Tunnel(_) => StatusCode::SWITCHING_PROTOCOLS,
         }
     }
 
@@ -76,7 +93,7 @@ impl Shown {
     #[must_use]
     pub const fn code(&self) -> Option<Code> {
         match self {
-            Self::Whole(_) | Self::Stream { .. } | Self::Accepted(_) => None,
+            Self::Whole(_) | Self::Stream { .. } | Self::Accepted(_) | Self::Tunnel(_) => None,
             Self::Problem(problem) => Some(problem.code),
         }
     }
@@ -153,7 +170,7 @@ impl Told {
             Shown::Whole(whole) => Shown::Whole(whole.clone()),
             Shown::Problem(problem) => Shown::Problem(problem.clone()),
             Shown::Accepted(prefer) => Shown::Accepted(*prefer),
-            Shown::Stream { .. } => return None,
+            Shown::Stream { .. } | Shown::Tunnel(_) => return None,
         };
         Some(Self {
             call: self.call.clone(),

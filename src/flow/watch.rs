@@ -50,7 +50,7 @@ impl Flow {
         };
         let mut gap = LOOK_FIRST;
         while let Some(seen) = call.as_ref().filter(|call| is_open(call)) {
-            let running = self.calls.watched(client, &seen.call_id);
+            let running = self.calls.watched(&seen.client, &seen.call_id);
             let woken = async {
                 match running {
                     Some(running) => running.over().await,
@@ -72,13 +72,19 @@ impl Flow {
         Ok(call)
     }
 
+    /// The call with this id, the client's under the name it has or else under one it had.
     async fn seen(
         &self,
         client: &ClientName,
         id: &CallId,
     ) -> Result<Option<CallView>, LedgerError> {
-        let found = self.ledger.view(Some(client.clone()), id.clone()).await?;
-        Ok(found.into_iter().next())
+        for name in std::iter::once(client).chain(client.formerly()) {
+            let found = self.ledger.view(Some(name.clone()), id.clone());
+            if let Some(call) = found.await?.into_iter().next() {
+                return Ok(Some(call));
+            }
+        }
+        Ok(None)
     }
 }
 
