@@ -28,6 +28,7 @@ mod call;
 mod canonical;
 pub mod dedup;
 mod drive;
+mod driven;
 mod join;
 pub(crate) mod json;
 mod key;

@@ -45,6 +45,7 @@ impl Config {
             "listen": self.listen.to_string(),
             "limits": {
                 "connections": self.limits.connections,
+                "connections_per_address": self.limits.connections_per_address,
                 "headers": self.limits.headers,
                 "header_bytes": show_size(self.limits.header_bytes),
                 "header_timeout": show_duration(self.limits.header_timeout),

@@ -24,6 +24,7 @@ use crate::call::machine::Machine;
 use crate::call::policy::OnClientGone;
 use crate::call::time::{Mono, Wall};
 use crate::config::route::DetectNewIds;
+use crate::crash::{self, Point};
 use crate::ledger::{Begun, Claim, LedgerError, NewCall, StoredRequest};
 use crate::telemetry::labels::Bound;
 use crate::telemetry::log::{AttemptLine, CallLine};
@@ -126,6 +127,7 @@ impl Flow {
         mut wary: bool,
     ) -> Told {
         let mut joins = true;
+        crash::at(Point::Arrived);
         loop {
             let new = NewCall {
                 wary,
@@ -134,6 +136,7 @@ impl Flow {
             let known = match self.ledger.begin(new).await {
                 Ok(Begun::Claimed(claim)) => {
                     lead.claimed();
+                    crash::at(Point::Claimed);
                     return self.drive(core, visit, claim, lead).await;
                 }
                 Ok(Begun::Known(known)) if known.same_request => known,

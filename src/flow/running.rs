@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::alike::{Alikes, Stand};
+use super::driven::Driven;
 use super::told::Told;
 use crate::call::id::{CallId, ClientName, Fingerprint};
 use crate::call::step::Event;
@@ -29,6 +30,8 @@ pub struct Calls {
     open: DashMap<u128, Arc<Running>>,
     alikes: Arc<Alikes>,
     hash: [RandomState; 2],
+    /// Dead letters that are being driven, by a round or for a repeat.
+    pub(super) driven: Arc<Driven>,
 }
 
 /// What a request asks for: the call it names, and what makes it the same request.

@@ -220,7 +220,7 @@ async fn hear(told: Told) -> (Option<Heard>, String, Option<CallId>) {
                 Err(_) => Heard::Unknown,
             },
             Shown::Problem(problem) if problem.code == Code::ToolReportedFailure => Heard::Failure,
-            Shown::Problem(_) => Heard::Unknown,
+            Shown::Problem(_) | Shown::Tunnel(_) => Heard::Unknown,
         },
         (Word::Refused, Shown::Problem(problem)) => {
             what = format!("{what} {:?}", problem.code);

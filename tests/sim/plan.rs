@@ -209,7 +209,7 @@ impl Plan {
             real_worker: d.percent(15),
             // A tool that forgets and a clock that jumps are too much at once: nobody could tell.
             step: (!quiet && tool.retention_ms.is_none() && d.percent(15)).then(|| {
-                let by = [-60_000, -5_000, -700, 700, 5_000, 60_000];
+                let by = [-3_600_000, -60_000, -700, 700, 60_000, 3_600_000];
                 (d.within(1, 40_000), d.pick(&by))
             }),
             tool,

@@ -12,6 +12,7 @@ use super::{read, words};
 use crate::call::id::{ClientName, Fingerprint};
 use crate::call::receipt::State;
 use crate::call::time::Wall;
+use crate::crash::{self, Point};
 use crate::ledger::record::headers_to_text;
 use crate::ledger::rule::Held;
 use crate::ledger::{Begun, Claim, DeadState, Known, NewCall, RowId};
@@ -53,6 +54,7 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
     let new = &claiming.new;
     let free = !has_past(new) && !is_known(db, new)? && alike(db, new)?.is_none();
     if free && insert(db, claiming, policy, row)? {
+        crash::at(Point::ClaimWritten);
         return Ok(Begun::Claimed(fresh));
     }
     let standing = by_id(db, new)?;
