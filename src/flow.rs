@@ -31,6 +31,7 @@ mod join;
 mod json;
 mod key;
 mod late;
+pub mod limits;
 mod listen;
 mod parting;
 mod pass;

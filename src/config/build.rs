@@ -14,6 +14,7 @@ use super::route::Effects;
 use scope::Scope;
 
 mod clients;
+mod limits;
 mod names;
 mod receipt;
 mod route;

@@ -34,6 +34,7 @@ impl Builder<'_> {
             let own = Scope::new(element, &path);
             let route = self.route(&own, &beneath, &path);
             self.judge_order(&own, &route, &routes);
+            self.judge_shared(&own, &route, &routes);
             routes.push(Arc::new(route));
         }
         routes
@@ -62,6 +63,7 @@ impl Builder<'_> {
             body: body(&scope.section("body")),
             response: scope.word("response", ResponseMode::Auto),
             idempotency: self.idempotency(&scope.section("idempotency")),
+            limits: self.route_limits(&own.section("limits")),
             compensation_workers: scope
                 .section("compensation")
                 .whole("workers", defaults::COMPENSATION_WORKERS),
