@@ -9,6 +9,7 @@ pub(super) mod facts;
 pub(super) mod intentions;
 pub(super) mod keeping;
 mod model;
+pub(super) mod names;
 pub(super) mod rounds;
 
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::{
     Begun, CallView, Claim, DeadLetter, DeadState, Due, Fact, FactWritten, Filter, Intention, Kept,
-    Known, Ledger, NewCall, News, Owner, Park, Place, Reply, StoredRequest, Verdict, Written,
+    KeyScope, Known, Ledger, NewCall, News, Owner, Park, Place, Reply, StoredRequest, Verdict,
+    Written,
 };
 use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
 use crate::call::time::Wall;
@@ -73,6 +75,17 @@ macro_rules! suite {
                 a_joining_id_is_free_when_the_first_call_is_forgotten,
                 a_joining_id_of_an_earlier_life_is_free,
                 a_joining_id_goes_with_its_call_and_belongs_to_its_client,
+            }
+            names {
+                routes_with_one_scope_share_their_keys,
+                a_key_survives_the_renaming_of_its_route_and_client,
+                a_key_that_two_former_names_hold_is_the_first_ones,
+                a_call_id_survives_the_renaming_of_its_client,
+                a_joining_id_survives_the_renaming_of_its_client,
+                a_renamed_client_is_nobody_else,
+                who_is_wary_is_told_of_the_same_request_in_the_queue,
+                nobody_is_wary_of_what_is_over_or_of_others,
+                the_wary_come_after_id_and_key,
             }
             facts {
                 a_clean_call_needs_two_records,
@@ -142,6 +155,8 @@ pub(super) fn call(text: &str) -> NewCall {
         policy: "policy one".into(),
         fingerprint: Fingerprint([7; 32]),
         idempotency_key: None,
+        scope: scope("orders", &[]),
+        wary: false,
         business_key: None,
         request: StoredRequest {
             method: Method::POST,
@@ -159,6 +174,14 @@ pub(super) fn call(text: &str) -> NewCall {
         promised: false,
         exclusive_id: true,
     }
+}
+
+/// A scope with the names it had before.
+pub(super) fn scope(name: &str, formerly: &[&str]) -> Arc<KeyScope> {
+    Arc::new(KeyScope {
+        name: name.into(),
+        formerly: formerly.iter().map(|name| (*name).into()).collect(),
+    })
 }
 
 pub(super) fn keyed(text: &str, key: &str) -> NewCall {

@@ -298,7 +298,7 @@ impl Course {
     }
 }
 
-fn into_request(outgoing: Outgoing) -> Request<Payload> {
+pub(super) fn into_request(outgoing: Outgoing) -> Request<Payload> {
     let Outgoing {
         method,
         target,
