@@ -35,6 +35,7 @@ mod key;
 mod late;
 pub mod limits;
 mod listen;
+pub mod operate;
 mod parting;
 mod pass;
 mod passing;
