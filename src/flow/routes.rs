@@ -12,6 +12,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::Method;
 
+use super::alike::Lines;
 use super::late::Allowance;
 use super::proof::Trust;
 use crate::call::policy::BelieveNotFound;
@@ -19,6 +20,7 @@ use crate::config::route::{ReceiptRule, Route as Written};
 use crate::config::snapshot;
 use crate::ledger::{KeyScope, Proof, ProofNote};
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
+use crate::telemetry::names::ROUTE_NONE;
 use crate::upstream::{ReceiptEndpoint, SetupError, Tool};
 
 /// One route, ready for work.
@@ -36,6 +38,8 @@ pub struct Route {
     pub tool: Arc<Tool>,
     /// What the tool can be asked; `None` when it has no receipts.
     pub receipts: Option<Receipts>,
+    /// Lines about suspected repeats (`detect_new_ids`).
+    pub repeats_logged: Lines,
     /// The bound on exchanges past their attempt timeout.
     pub late: Arc<Allowance>,
 }
@@ -82,8 +86,8 @@ impl Routes {
         cores: usize,
     ) -> Result<Self, SetupError> {
         let none = Self::default();
-        let Ready(routes) = none.prepare(written, metrics, remembered, cores)?;
-        none.0.store(Arc::new(routes));
+        let ready = none.prepare(written, metrics, remembered, cores)?;
+        none.replace(ready, metrics);
         Ok(none)
     }
 
@@ -113,9 +117,24 @@ impl Routes {
         ready.collect::<Result<_, _>>().map(Ready)
     }
 
-    /// Puts these routes in place of those in use. Calls under way keep theirs.
-    pub fn replace(&self, Ready(routes): Ready) {
+    /// Puts these routes in place of those in use. Calls under way keep theirs; what is left of
+    /// routes that are gone is counted as such.
+    pub fn replace(&self, Ready(routes): Ready, metrics: &Metrics) {
+        for route in &routes {
+            for former in &route.conf.formerly {
+                metrics.renamed(former, &route.conf.name);
+            }
+        }
         self.0.store(Arc::new(routes));
+        self.tidy(metrics);
+    }
+
+    /// Counts dead letters of other routes than those in use as `gone`.
+    pub fn tidy(&self, metrics: &Metrics) {
+        let routes = self.all();
+        let names = routes.iter().map(|route| &*route.conf.name);
+        let names: Vec<&str> = names.chain([ROUTE_NONE]).collect();
+        metrics.keep_routes(&names);
     }
 
     /// The first route that matches.
@@ -173,9 +192,6 @@ impl Route {
             || Arc::new(Allowance::new(upstream.late_max)),
             |old| Arc::clone(&old.late),
         );
-        for former in &conf.formerly {
-            load.metrics.renamed(former, &conf.name);
-        }
         Ok(Arc::new(Self {
             policy_text: Arc::from(snapshot::encode(&conf.policy)),
             scope: Arc::new(KeyScope {
@@ -183,6 +199,7 @@ impl Route {
                 formerly: conf.formerly.clone().into(),
             }),
             metrics: load.metrics.route(&conf.name),
+            repeats_logged: Lines::default(),
             late,
             conf: Arc::clone(conf),
             tool,

@@ -14,6 +14,7 @@
 mod accepted;
 mod answers;
 mod bodies;
+mod bulk;
 mod chains;
 mod check_command;
 mod clients;
@@ -29,6 +30,7 @@ mod kills;
 mod leaving;
 mod ledger;
 mod new_ids;
+mod operators;
 mod plain;
 mod process;
 mod receipts;
