@@ -15,6 +15,7 @@ pub mod init;
 pub mod output;
 mod probe;
 pub mod receipt;
+pub mod retries;
 pub mod serve;
 
 use std::ffi::OsString;
@@ -57,6 +58,8 @@ enum Command {
     Dead(dead::Command),
     /// Show what the gateway knows about a call
     Receipt(receipt::ReceiptArgs),
+    /// Switch resends on or off while the gateway runs
+    Retries(retries::RetriesArgs),
     /// Ask whether the gateway is ready; for containers and scripts
     Health(health::HealthArgs),
 }
@@ -96,6 +99,7 @@ fn perform(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Check(args) => tell(&check::run(&args), &mut printer)?,
         Command::Dead(command) => dead::run(&command, &cli.gateway.find()?, &mut printer)?,
         Command::Receipt(args) => receipt::run(&args, &cli.gateway.find()?, &mut printer)?,
+        Command::Retries(args) => retries::run(&args, &cli.gateway.find()?, &mut printer)?,
         Command::Health(args) => health::run(&args, &cli.gateway.find()?, &mut printer)?,
     };
     Ok(exit.into())

@@ -50,6 +50,7 @@ pub mod round;
 pub mod routes;
 mod running;
 mod settle;
+mod switch;
 pub mod told;
 mod watch;
 mod window;
@@ -62,6 +63,7 @@ pub use prefer::Prefer;
 pub use proof::Standing;
 pub use routes::{Ready, Route, Routes};
 pub use running::Calls;
+pub use switch::{Retries, Switches};
 pub use watch::Watch;
 
 /// How long past `timeouts.total` the claim of a call in line holds: room for a last question and
@@ -88,6 +90,8 @@ pub struct Flow {
     pub readiness: Arc<Readiness>,
     /// Calls in flight, for repeats to join.
     pub calls: Arc<Calls>,
+    /// Whether calls may be sent again at all.
+    pub retries: Retries,
     /// How many callers may be promised something at once.
     pub promises: Promises,
     /// Exchanges past their attempt timeout.

@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,14 +17,15 @@ use tokio_util::task::TaskTracker;
 use super::books::{self, LedgerObserver};
 use super::door::CallerDoor;
 use super::error::StartError;
+use super::reload::Reloader;
 use super::sockets::Bound;
 use super::upkeep::Upkeep;
 use super::{Ground, reach};
 use crate::admin::{self, Admin, TokenDigest};
 use crate::compensate::{Jobs, Verbs, Worker};
-use crate::config::Config;
+use crate::config::{Config, Source};
 use crate::entropy::Minter;
-use crate::flow::{Flow, LateRegistry, Promises, Routes};
+use crate::flow::{Flow, LateRegistry, Promises, Retries, Routes};
 use crate::ingress::{Clients, Cores, Ingress, Settings};
 use crate::ledger::{Ledger, Owner};
 use crate::telemetry::names::ROUTE_NONE;
@@ -38,6 +41,8 @@ pub(super) struct Running {
     pub(super) ingress: Ingress,
     pub(super) admin: SocketAddr,
     pub(super) worker: JoinHandle<()>,
+    /// The configuration in force.
+    pub(super) reloader: Arc<Reloader>,
     /// Stops the compensation worker.
     pub(super) stop_worker: CancellationToken,
     /// Stops what is useful until the end: the operator's listener and upkeep.
@@ -46,8 +51,15 @@ pub(super) struct Running {
     pub(super) rest: TaskTracker,
 }
 
+/// The file a gateway follows, and what tells it to look there.
+pub(super) type Follows = (Option<Source>, Arc<Notify>);
+
 /// Builds a gateway on the current runtime and begins to serve.
-pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, StartError> {
+pub(super) async fn build(
+    config: &Config,
+    (source, hung_up): Follows,
+    ground: Ground,
+) -> Result<Running, StartError> {
     ground
         .readiness
         .raise(Trouble::Starting, "", "the ledger is being read");
@@ -65,16 +77,19 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
         Cores::start(config.workers, &ground.clock).map_err(StartError::system("threads"))?;
     let flow = flow(config, &ground, ledger, owner, cores.all().len() + 1).await?;
     let ledger_fails = Arc::new(AtomicBool::new(false));
-    let upkeep = Upkeep {
-        ledger: Arc::clone(&flow.ledger),
-        observer,
-        metrics: Arc::clone(&ground.metrics),
-        readiness: Arc::clone(&ground.readiness),
-        clock: ground.clock.clone(),
-        ledger_fails: Arc::clone(&ledger_fails),
-    };
+    let upkeep = upkeep(&ground, &flow, observer, &ledger_fails);
     rest.spawn(upkeep.run(stop_rest.clone()));
-    let ingress = open_ingress(config, &ground, &flow, &cores, (callers, ledger_fails))?;
+    let clients = Arc::new(ArcSwap::from_pointee(Clients::new(&config.clients)));
+    let caller_door = CallerDoor {
+        flow: Arc::clone(&flow),
+        clients: Arc::clone(&clients),
+        ledger_fails,
+    };
+    let ingress = open_ingress(config, &ground, caller_door, &cores, callers)?;
+    let follows = (source, config);
+    let reloader = Reloader::new(&flow, &ground, &clients, cores.all().len() + 1, follows);
+    door.open_controls(Arc::clone(&reloader) as _);
+    rest.spawn(Arc::clone(&reloader).run(hung_up, stop_rest.clone()));
     ground.readiness.clear(Trouble::Starting, "");
 
     let back = Core::start(cores.all().len(), ground.clock.clone());
@@ -98,10 +113,27 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
         ingress,
         admin,
         worker,
+        reloader,
         stop_worker,
         stop_rest,
         rest,
     })
+}
+
+fn upkeep(
+    ground: &Ground,
+    flow: &Flow,
+    observer: Arc<LedgerObserver>,
+    ledger_fails: &Arc<AtomicBool>,
+) -> Upkeep {
+    Upkeep {
+        ledger: Arc::clone(&flow.ledger),
+        observer,
+        metrics: Arc::clone(&ground.metrics),
+        readiness: Arc::clone(&ground.readiness),
+        clock: ground.clock.clone(),
+        ledger_fails: Arc::clone(ledger_fails),
+    }
 }
 
 /// Looks for the tools, then says that callers are served and where.
@@ -137,6 +169,7 @@ async fn flow(
         metrics: Arc::clone(&ground.metrics),
         readiness: Arc::clone(&ground.readiness),
         calls: Arc::default(),
+        retries: Retries::default(),
         promises: Promises::new(config.limits.async_calls),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),
@@ -167,6 +200,7 @@ fn open_admin(
             .as_ref()
             .map(|token| TokenDigest::of(token.reveal())),
         verbs: OnceLock::new(),
+        controls: OnceLock::new(),
     };
     let admin = Arc::new(admin);
     let router = admin::router(Arc::clone(&admin));
@@ -177,18 +211,13 @@ fn open_admin(
 fn open_ingress(
     config: &Config,
     ground: &Ground,
-    flow: &Arc<Flow>,
+    door: CallerDoor,
     cores: &Cores,
-    (listener, ledger_fails): (Bound, Arc<AtomicBool>),
+    listener: Bound,
 ) -> Result<Ingress, StartError> {
-    let door = CallerDoor {
-        flow: Arc::clone(flow),
-        clients: Clients::new(&config.clients),
-        ledger_fails,
-    };
     let settings = Settings {
         limits: config.limits,
-        node: flow.node.clone(),
+        node: door.flow.node.clone(),
         clock: ground.clock.clone(),
         minter: Arc::new(Minter::new(&config.node, &ground.entropy)),
         metrics: Arc::clone(&ground.metrics),
