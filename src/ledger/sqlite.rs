@@ -10,11 +10,13 @@
 //! step depends on anywhere but inside that step.
 
 mod append;
+mod batch;
 mod begin;
 mod checkpoint;
 mod db;
 mod fact;
 mod history;
+mod items;
 mod list;
 mod open;
 mod queue;

@@ -1,6 +1,8 @@
 //! A ledger that only shows what a test put on its shelf; every verb that would change something
 //! is refused.
 
+mod batches;
+
 use super::*;
 use crate::call::id::{CallId, ClientName};
 use crate::ledger::{
