@@ -6,6 +6,7 @@
 //! and, for now, every verb that changes something.
 
 mod api;
+mod batches;
 mod document;
 mod health;
 mod listener;
@@ -32,6 +33,7 @@ use crate::ledger::Ledger;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
 
+pub use batches::BatchDoor;
 pub use listener::serve;
 use problem::Problem;
 
@@ -51,6 +53,8 @@ pub struct Admin {
     pub readiness: Arc<Readiness>,
     /// The reader of the wall clock.
     pub now: Arc<dyn Fn() -> Wall + Send + Sync>,
+    /// Where batches come in.
+    pub batches: BatchDoor,
     /// The effective configuration, secrets masked.
     pub config: serde_json::Value,
     /// SHA-256 of the token that requests must carry; `None` when none is configured.
@@ -85,11 +89,17 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/dead-letters", get(api::dead_letters))
         .route("/api/v1/dead-letters/{id}", get(api::dead_letter))
         .route("/api/v1/config", get(api::config))
+        .merge(batches::short())
         .fallback(nothing_here)
         .layer(middleware::from_fn_with_state(
             Arc::clone(&admin),
             with_token,
         ));
+    // What streams has bounds of its own.
+    let streaming = batches::streaming().layer(middleware::from_fn_with_state(
+        Arc::clone(&admin),
+        with_token,
+    ));
     open.merge(guarded)
         .method_not_allowed_fallback(wrong_method)
         .layer(RequestBodyLimitLayer::new(BODY_BYTES_MAX))
@@ -97,6 +107,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
             StatusCode::GATEWAY_TIMEOUT,
             ANSWER_WITHIN,
         ))
+        .merge(streaming)
         .layer(CatchPanicLayer::custom(panicked))
         .with_state(admin)
 }
@@ -133,13 +144,15 @@ fn bearer(value: &str) -> Option<&str> {
 
 async fn nothing_here() -> Problem {
     let detail = "The operator's listener has /metrics, /livez, /readyz, /api/v1/calls/{id}, \
-                  /api/v1/dead-letters, /api/v1/dead-letters/{id} and /api/v1/config. Callers' \
+                  /api/v1/dead-letters, /api/v1/dead-letters/{id}, /api/v1/batches and \
+                  /api/v1/config. Callers' \
                   requests go to the other address (`listen`).";
     Problem::new(Code::NoRoute, detail)
 }
 
 async fn wrong_method() -> Problem {
-    let detail = "This address only answers GET and HEAD.";
+    let detail =
+        "This address does not take that method; the API is described in docs/operations.md.";
     Problem::new(Code::BadRequest, detail).with_status(StatusCode::METHOD_NOT_ALLOWED)
 }
 

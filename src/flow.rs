@@ -26,6 +26,7 @@ mod ask;
 mod call;
 pub mod dedup;
 mod drive;
+mod errand;
 mod join;
 mod json;
 mod key;
@@ -45,6 +46,7 @@ mod running;
 mod settle;
 pub mod told;
 
+pub use errand::Errand;
 pub use late::Registry as LateRegistry;
 pub use pass::PassBody;
 pub use proof::Standing;
@@ -112,6 +114,8 @@ pub struct Request<B = Bytes> {
     pub gone: CancellationToken,
     /// When its head was complete.
     pub received: Mono,
+    /// Nobody else would send it: it is never given up as never sent.
+    pub promised: bool,
 }
 
 impl Flow {

@@ -43,6 +43,7 @@ pub mod upstream;
 pub mod flow;
 
 // 4: the doors.
+pub mod batch;
 pub mod compensate;
 pub mod ingress;
 

@@ -5,8 +5,8 @@
 //! predecessor left in the middle.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,8 @@ use super::error::StartError;
 use super::sockets::Bound;
 use super::upkeep::Upkeep;
 use super::{Ground, reach};
-use crate::admin::{self, Admin, TokenDigest};
+use crate::admin::{self, Admin, BatchDoor, TokenDigest};
+use crate::batch::{self, Intake};
 use crate::compensate::Worker;
 use crate::config::Config;
 use crate::entropy::Minter;
@@ -38,7 +39,8 @@ pub(super) struct Running {
     pub(super) ingress: Ingress,
     pub(super) admin: SocketAddr,
     pub(super) worker: JoinHandle<()>,
-    /// Stops the compensation worker.
+    pub(super) batches: JoinHandle<()>,
+    /// Stops the compensation worker and that of the batches.
     pub(super) stop_worker: CancellationToken,
     /// Stops what is useful until the end: the operator's listener and upkeep.
     pub(super) stop_rest: CancellationToken,
@@ -57,7 +59,18 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
     let callers = Bound::new("listen", config.listen)?;
     let (stop_rest, rest) = (CancellationToken::new(), TaskTracker::new());
     let admin = Bound::new("admin.listen", config.admin.listen)?.listen()?;
-    let admin = open_admin(config, &ground, &ledger, admin, (&rest, &stop_rest))?;
+    let batch_door = BatchDoor {
+        intake: Arc::new(OnceLock::new()),
+        stop: stop_rest.clone(),
+    };
+    let intake = Arc::clone(&batch_door.intake);
+    let admin = open_admin(
+        config,
+        &ground,
+        &ledger,
+        (admin, batch_door),
+        (&rest, &stop_rest),
+    )?;
     let owner = Owner::new(&ground.entropy.instance(&config.node));
     books::sweep(&*ledger, &owner, ground.clock.wall()).await?;
 
@@ -74,11 +87,23 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
         ledger_fails: Arc::clone(&ledger_fails),
     };
     rest.spawn(upkeep.run(stop_rest.clone()));
-    let ingress = open_ingress(config, &ground, &flow, &cores, (callers, ledger_fails))?;
+    let minter = Arc::new(Minter::new(&config.node, &ground.entropy));
+    let door = (callers, ledger_fails, Arc::clone(&minter));
+    let ingress = open_ingress(config, &ground, &flow, &cores, door)?;
     ground.readiness.clear(Trouble::Starting, "");
 
     let back = Core::start(cores.all().len(), ground.clock.clone());
     let stop_worker = CancellationToken::new();
+    let taking = Arc::new(Intake::new(Arc::clone(&flow), minter));
+    let batches = batch::Worker::new(
+        Arc::clone(&flow),
+        back.clone(),
+        &taking,
+        stop_worker.clone(),
+    );
+    let batches = tokio::spawn(batches.run());
+    // Set once, here.
+    drop(intake.set(taking));
     let worker = Worker::new(Arc::clone(&flow), back, stop_worker.clone());
     let worker = tokio::spawn(worker.run());
     greet(
@@ -95,6 +120,7 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
         ingress,
         admin,
         worker,
+        batches,
         stop_worker,
         stop_rest,
         rest,
@@ -144,7 +170,7 @@ fn open_admin(
     config: &Config,
     ground: &Ground,
     ledger: &Arc<dyn Ledger>,
-    listener: std::net::TcpListener,
+    (listener, batches): (std::net::TcpListener, BatchDoor),
     (rest, stop): (&TaskTracker, &CancellationToken),
 ) -> Result<SocketAddr, StartError> {
     let system = StartError::system;
@@ -157,6 +183,7 @@ fn open_admin(
         readiness: Arc::clone(&ground.readiness),
         now: Arc::new(move || clock.wall()),
         config: config.effective(),
+        batches,
         token: config
             .admin
             .token
@@ -176,7 +203,7 @@ fn open_ingress(
     ground: &Ground,
     flow: &Arc<Flow>,
     cores: &Cores,
-    (listener, ledger_fails): (Bound, Arc<AtomicBool>),
+    (listener, ledger_fails, minter): (Bound, Arc<AtomicBool>, Arc<Minter>),
 ) -> Result<Ingress, StartError> {
     let door = CallerDoor {
         flow: Arc::clone(flow),
@@ -187,7 +214,7 @@ fn open_ingress(
         limits: config.limits,
         node: flow.node.clone(),
         clock: ground.clock.clone(),
-        minter: Arc::new(Minter::new(&config.node, &ground.entropy)),
+        minter,
         metrics: Arc::clone(&ground.metrics),
         unrouted: ground.metrics.route(ROUTE_NONE),
     };

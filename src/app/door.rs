@@ -154,6 +154,7 @@ fn asked<B, C>(
         version: request.version,
         gone,
         received: request.received,
+        promised: false,
     };
     (request, leaving)
 }

@@ -73,8 +73,13 @@ pub trait Batches: Send + Sync {
 
     /// Looks at up to `limit` unresolved items after line `after` and ends those whose call has
     /// come to its end since.
-    fn follow_items(&self, batch: BatchId, after: u32, limit: usize, now: Wall)
-    -> Pending<Followed>;
+    fn follow_items(
+        &self,
+        batch: BatchId,
+        after: u32,
+        limit: usize,
+        now: Wall,
+    ) -> Pending<Followed>;
 
     /// One batch.
     fn batch(&self, name: Arc<str>) -> Pending<Option<BatchView>>;
@@ -470,7 +475,8 @@ impl Counts {
 
     /// What an item's end adds besides its state.
     pub(super) fn how(&mut self, attempts: u32, outcome: &str) {
-        self.retried += i64::from(attempts > 1);
+        // What was answered by a stored result was not sent for this item.
+        self.retried += i64::from(attempts > 1 && outcome != "replayed");
         self.by_receipt += i64::from(outcome == "receipt");
         self.replayed += i64::from(outcome == "replayed");
     }

@@ -150,6 +150,7 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
         version: Version::HTTP_11,
         gone,
         received: gateway.flow.clock.mono(),
+        promised: false,
     }
 }
 

@@ -192,7 +192,11 @@ pub(crate) fn items_are_claimed_in_order_and_once(new: Factory) {
     let second = world.claimed(&batch, "two", 50);
     assert_eq!(lines(&second), (51..=60).collect::<Vec<_>>());
     assert!(world.claimed(&batch, "one", 50).is_empty());
-    let ids: BTreeSet<_> = first.iter().chain(&second).map(|i| &i.call.call_id).collect();
+    let ids: BTreeSet<_> = first
+        .iter()
+        .chain(&second)
+        .map(|i| &i.call.call_id)
+        .collect();
     assert_eq!(ids.len(), 60);
     let counts = world.batch("night").counts;
     assert_eq!((counts.waiting, counts.leased), (0, 60));
@@ -248,7 +252,12 @@ pub(crate) fn a_dead_owners_items_are_claimed_again_under_the_same_ids(new: Fact
     let before = world.claimed(&batch, "one", 2);
     world.claimed(&batch, "two", 1);
     let ledger = &world.ledger;
-    let recover = |now, dead| ledger.recover_items(owner("two"), now, dead).wait().unwrap();
+    let recover = |now, dead| {
+        ledger
+            .recover_items(owner("two"), now, dead)
+            .wait()
+            .unwrap()
+    };
     assert_eq!(recover(secs(1), OwnerTest::LeaseRanOut), 0);
     assert_eq!(recover(secs(31), OwnerTest::LeaseRanOut), 2);
     let after = world.claimed(&batch, "two", 9);
@@ -369,7 +378,10 @@ pub(crate) fn an_unresolved_item_follows_its_call(new: Factory) {
         (ItemState::Done, "receipt"),
     ];
     assert_eq!(seen, expected);
-    assert_eq!((items[0].error.as_deref(), items[1].status), (None, Some(422)));
+    assert_eq!(
+        (items[0].error.as_deref(), items[1].status),
+        (None, Some(422))
+    );
     let counts = world.batch("night").counts;
     assert_eq!((counts.unresolved, counts.by_receipt), (1, 2));
     assert_eq!(world.ledger.item_of(id("item-2")).wait().unwrap(), None);

@@ -463,10 +463,7 @@ impl Batches for MemoryLedger {
         self.read(|books| {
             let all = books.batches.batches.values().rev();
             let wanted = all.filter(|batch| which == WhichBatches::All || batch.view.is_open());
-            wanted
-                .take(limit)
-                .map(|batch| batch.view.clone())
-                .collect()
+            wanted.take(limit).map(|batch| batch.view.clone()).collect()
         })
     }
 

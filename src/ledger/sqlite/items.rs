@@ -242,12 +242,7 @@ pub(super) fn give_back(
     Ok(returned)
 }
 
-pub(super) fn recover(
-    db: &Db,
-    owner: &Owner,
-    now: Wall,
-    dead: OwnerTest,
-) -> rusqlite::Result<u64> {
+pub(super) fn recover(db: &Db, owner: &Owner, now: Wall, dead: OwnerTest) -> rusqlite::Result<u64> {
     // With the only lock on the file every lease of another owner is void, whatever it says.
     let lease_limit = match dead {
         OwnerTest::AllOthers => i64::MAX,

@@ -50,13 +50,7 @@ impl Batches for Shelf {
     fn batches(&self, _: WhichBatches, _: usize) -> Pending<Vec<BatchView>> {
         refused()
     }
-    fn items(
-        &self,
-        _: BatchId,
-        _: Option<ItemState>,
-        _: u32,
-        _: usize,
-    ) -> Pending<Vec<ItemView>> {
+    fn items(&self, _: BatchId, _: Option<ItemState>, _: u32, _: usize) -> Pending<Vec<ItemView>> {
         refused()
     }
     fn item_of(&self, _: CallId) -> Pending<Option<(Arc<str>, u32)>> {
