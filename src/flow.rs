@@ -22,13 +22,16 @@ use crate::telemetry::readiness::Readiness;
 use crate::upstream::headers::Node;
 
 mod admit;
+mod alike;
 mod ask;
 mod call;
+mod canonical;
 pub mod dedup;
 mod drive;
+mod driven;
 mod errand;
 mod join;
-mod json;
+pub(crate) mod json;
 mod key;
 mod late;
 mod listen;
@@ -47,6 +50,7 @@ mod settle;
 pub mod told;
 
 pub use errand::Errand;
+pub use key::refusal_by_head;
 pub use late::Registry as LateRegistry;
 pub use pass::PassBody;
 pub use proof::Standing;

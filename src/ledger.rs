@@ -29,7 +29,9 @@ use std::sync::Arc;
 pub use batch::Batches;
 pub use error::LedgerError;
 pub use pending::Pending;
-pub use record::{Begun, Claim, Kept, Known, NewCall, Owner, Reply, RowId, StoredRequest};
+pub use record::{
+    Begun, Claim, Kept, KeyScope, Known, NewCall, Owner, Reply, RowId, StoredRequest,
+};
 pub use step::{
     Contradiction, Entry, Fact, FactWritten, Intention, News, Park, Place, Reason, Verdict, Written,
 };
@@ -50,7 +52,8 @@ pub trait Ledger: Batches + Send + Sync {
     /// Claims the call id and the key, and notes the first send, in one commit.
     ///
     /// An id or key whose call is settled and past its window, or was released, is claimed anew in
-    /// the same step: a new life of the same row, with its history kept.
+    /// the same step: a new life of the same row, with its history kept. Names that client and
+    /// scope had before are looked at as well.
     fn begin(&self, call: NewCall) -> Pending<Begun>;
 
     /// Writes what the owner is about to do, if `claim` is still the current one.

@@ -56,7 +56,7 @@ pub fn read(line: u32, told: &Told) -> Outcome {
         (Word::Unresolved, shown) => {
             let why = match shown {
                 Shown::Problem(problem) => problem.code.as_str(),
-                Shown::Whole(_) | Shown::Stream { .. } => "unresolved",
+                Shown::Whole(_) | Shown::Stream { .. } | Shown::Tunnel(_) => "unresolved",
             };
             Outcome::Ended(end(ItemState::Unresolved, Some(Arc::from(why))))
         }
@@ -106,6 +106,7 @@ fn named_pause(shown: &Shown) -> Option<Duration> {
         Shown::Whole(whole) => &whole.headers,
         Shown::Stream { headers, .. } => headers,
         Shown::Problem(problem) => return problem.retry_after,
+        Shown::Tunnel(_) => return None,
     };
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse();
     seconds.ok().map(Duration::from_secs)

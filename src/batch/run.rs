@@ -359,7 +359,8 @@ async fn heard(told: Told) -> Told {
                 ..told
             }
         }
-        Shown::Whole(_) | Shown::Problem(_) => told,
+        // A route with effects has none.
+        Shown::Tunnel(_) | Shown::Whole(_) | Shown::Problem(_) => told,
     }
 }
 

@@ -10,6 +10,7 @@ pub(super) mod facts;
 pub(super) mod intentions;
 pub(super) mod keeping;
 mod model;
+pub(super) mod names;
 pub(super) mod rounds;
 
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::{
     Begun, CallView, Claim, DeadLetter, DeadState, Due, Fact, FactWritten, Filter, Intention, Kept,
-    Known, Ledger, NewCall, News, Owner, Park, Place, Reply, StoredRequest, Verdict, Written,
+    KeyScope, Known, Ledger, NewCall, News, Owner, Park, Place, Reply, StoredRequest, Verdict,
+    Written,
 };
 use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
 use crate::call::time::Wall;
@@ -86,6 +88,17 @@ macro_rules! suite {
                 a_cancelled_batch_ends_what_was_not_begun,
                 an_unresolved_item_follows_its_call,
                 a_batch_stays_for_its_retention_and_while_it_is_open,
+            }
+            names {
+                routes_with_one_scope_share_their_keys,
+                a_key_survives_the_renaming_of_its_route_and_client,
+                a_key_that_two_former_names_hold_is_the_first_ones,
+                a_call_id_survives_the_renaming_of_its_client,
+                a_joining_id_survives_the_renaming_of_its_client,
+                a_renamed_client_is_nobody_else,
+                who_is_wary_is_told_of_the_same_request_in_the_queue,
+                nobody_is_wary_of_what_is_over_or_of_others,
+                the_wary_come_after_id_and_key,
             }
             facts {
                 a_clean_call_needs_two_records,
@@ -155,6 +168,8 @@ pub(super) fn call(text: &str) -> NewCall {
         policy: "policy one".into(),
         fingerprint: Fingerprint([7; 32]),
         idempotency_key: None,
+        scope: scope("orders", &[]),
+        wary: false,
         business_key: None,
         request: StoredRequest {
             method: Method::POST,
@@ -172,6 +187,14 @@ pub(super) fn call(text: &str) -> NewCall {
         promised: false,
         exclusive_id: true,
     }
+}
+
+/// A scope with the names it had before.
+pub(super) fn scope(name: &str, formerly: &[&str]) -> Arc<KeyScope> {
+    Arc::new(KeyScope {
+        name: name.into(),
+        formerly: formerly.iter().map(|name| (*name).into()).collect(),
+    })
 }
 
 pub(super) fn keyed(text: &str, key: &str) -> NewCall {

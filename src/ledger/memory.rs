@@ -100,48 +100,53 @@ fn injected() -> LedgerError {
 impl Books {
     fn begin(&mut self, new: NewCall) -> Begun {
         let (now, client) = (new.now, new.client.clone());
-        let with_id = |row: &&mut Row| row.view.call_id == new.call_id;
-        let mine = self
-            .rows
-            .values_mut()
-            .filter(with_id)
-            .find(|row| row.view.client == client);
-        let mine = match mine {
-            Some(row) if !row.held().is_free(now) => {
-                let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
-                return Begun::Known(row.known(same, now));
-            }
-            other => other.map(|row| row.view.row),
+        let is_taken = |row: &&mut Row| !row.held().is_free(now);
+        let mine = |row: &Row| {
+            row.view.call_id == new.call_id && client.is_or_was(row.view.client.as_str())
         };
-        let name = (new.call_id.clone(), client.clone());
-        if let Some(row) = self.by_alias(&name) {
-            if !row.held().is_free(now) {
-                let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
-                return Begun::Known(row.known(same, now));
+        let mut taken = self.rows.values_mut().filter(|row| mine(row));
+        if let Some(row) = taken.find(is_taken) {
+            let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
+            return Begun::Known(row.known(same, now));
+        }
+        for alias in std::iter::once(&client).chain(client.formerly()) {
+            let name = (new.call_id.clone(), alias.clone());
+            if let Some(row) = self.by_alias(&name) {
+                if !row.held().is_free(now) {
+                    let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
+                    return Begun::Known(row.known(same, now));
+                }
+                self.aliases.remove(&name);
             }
-            self.aliases.remove(&name);
         }
         let foreign = |row: &Row| {
             row.view.call_id == new.call_id
-                && row.view.client != client
+                && !client.is_or_was(row.view.client.as_str())
                 && row.view.upstream == new.upstream
                 && !row.held().is_free(now)
         };
         if new.exclusive_id && self.rows.values().any(foreign) {
             return Begun::Foreign;
         }
-        if let Some(holder) = self.rows.values_mut().find(|row| row.holds_key_of(&new)) {
+        for holder in self.rows.values_mut().filter(|row| row.holds_key_of(&new)) {
             if !holder.held().is_free(now) {
                 let same = holder.is_same(&new);
                 if same {
                     let first = (holder.view.row, holder.view.life);
-                    self.aliases.insert(name, first);
+                    self.aliases.insert((new.call_id, client), first);
                 }
                 return Begun::KeyTaken(holder.known(same, now));
             }
             holder.key_binds = false;
         }
-        let number = mine.unwrap_or_else(|| {
+        if new.wary
+            && let Some(first) = self.rows.values_mut().find(|row| row.is_alike(&new))
+        {
+            return Begun::Alike(first.known(true, now));
+        }
+        let own = |row: &&Row| mine(row) && row.view.client == client;
+        let own = self.rows.values().find(own).map(|row| row.view.row);
+        let number = own.unwrap_or_else(|| {
             self.last_row += 1;
             RowId(self.last_row)
         });
@@ -158,12 +163,16 @@ impl Books {
         self.rows.get_mut(row).filter(|row| row.view.life == *life)
     }
 
-    /// The calls whose keys came with this id, of any client.
-    fn aliases_of(&self, call_id: &CallId) -> impl Iterator<Item = &Row> {
+    /// The calls whose keys came with this id, of one client or of any.
+    fn aliases_of(
+        &self,
+        call_id: &CallId,
+        is_meant: impl Fn(&ClientName) -> bool,
+    ) -> impl Iterator<Item = &Row> {
         let names = self
             .aliases
             .iter()
-            .filter(move |((id, _), _)| id == call_id);
+            .filter(move |((id, client), _)| id == call_id && is_meant(client));
         names.filter_map(|(_, (row, life))| {
             let row = self.rows.get(row)?;
             (row.view.life == *life).then_some(row)
@@ -406,8 +415,7 @@ impl Ledger for MemoryLedger {
             let is_meant = |of: &ClientName| client.as_ref().is_none_or(|c| c == of);
             let named = |row: &&Row| row.view.call_id == call_id && is_meant(&row.view.client);
             books
-                .aliases_of(&call_id)
-                .filter(|row| is_meant(&row.view.client))
+                .aliases_of(&call_id, is_meant)
                 .chain(books.rows.values().filter(named))
                 .map(|row| row.view.clone())
                 .collect()

@@ -283,7 +283,7 @@ impl Books {
         let mut ended = 0;
         for (line, call_id) in &open {
             let row = self
-                .aliases_of(call_id)
+                .aliases_of(call_id, |of| *of == client)
                 .chain(
                     self.rows
                         .values()

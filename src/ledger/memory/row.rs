@@ -16,6 +16,8 @@ use crate::ledger::{
 pub(super) struct Row {
     pub(super) view: CallView,
     pub(super) key_binds: bool,
+    /// What its key belongs to.
+    scope: Arc<str>,
     pub(super) promised: bool,
     /// Dead letters of earlier lives.
     pub(super) past: Vec<DeadLetter>,
@@ -74,6 +76,7 @@ impl Row {
         };
         Self {
             key_binds: view.idempotency_key.is_some(),
+            scope: Arc::clone(&new.scope.name),
             view,
             promised: new.promised,
             past,
@@ -113,8 +116,16 @@ impl Row {
         self.key_binds
             && new.idempotency_key.is_some()
             && self.view.idempotency_key == new.idempotency_key
-            && self.view.client == new.client
-            && self.view.route == new.route
+            && new.client.is_or_was(self.view.client.as_str())
+            && new.scope.names().any(|scope| *scope == self.scope)
+    }
+
+    /// Whether it waits in the compensation queue and asks for the same.
+    pub(super) fn is_alike(&self, new: &NewCall) -> bool {
+        self.is_same(new)
+            && new.client.is_or_was(self.view.client.as_str())
+            && new.is_route(&self.view.route)
+            && self.held().dead.is_some_and(DeadState::is_open)
     }
 
     pub(super) fn known(&mut self, same: bool, now: Wall) -> Box<Known> {
