@@ -264,6 +264,8 @@ pub struct ItemDue {
     pub line: u32,
     /// Its call.
     pub call: ItemCall,
+    /// When it was written: its call counts as first seen then.
+    pub seen_at: Wall,
 }
 
 /// How an item ended.

@@ -132,6 +132,7 @@ pub(crate) fn nothing_of_a_batch_runs_before_its_last_item_came(new: Factory) {
     assert_eq!(lines(&due), [2, 4]);
     let expected = item(4).call.unwrap();
     assert_eq!(due[1].call, expected, "what was written comes back");
+    assert_eq!(due[1].seen_at, NOW);
 }
 
 pub(crate) fn a_name_is_one_batch_of_one_client_and_route(new: Factory) {

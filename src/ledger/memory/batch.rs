@@ -29,6 +29,7 @@ struct Item {
     hash: [u8; 16],
     call: Option<ItemCall>,
     lease: Option<(Owner, Wall)>,
+    seen_at: Wall,
 }
 
 impl Shelf {
@@ -141,6 +142,7 @@ impl Batch {
             due.push(ItemDue {
                 line: item.view.line,
                 call,
+                seen_at: item.seen_at,
             });
         }
         due
@@ -249,6 +251,7 @@ impl Item {
             hash: new.hash,
             call,
             lease: None,
+            seen_at: now,
         }
     }
 

@@ -83,9 +83,9 @@ fn insert(db: &Db, batch: BatchId, now: Wall, item: &NewItem) -> rusqlite::Resul
     let row = row_of(batch, item.line);
     match &item.call {
         Ok(call) => {
-            let sql = "INSERT INTO batch_items (id, state, updated_at, attempts, call_id, source, \
-                business_key, hash, method, target, headers, body) \
-                VALUES (?1, 'WAITING', ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+            let sql = "INSERT INTO batch_items (id, state, seen_at, updated_at, attempts, call_id, \
+                source, business_key, hash, method, target, headers, body) \
+                VALUES (?1, 'WAITING', ?2, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
             db.conn.prepare_cached(sql)?.execute(params![
                 row,
                 now.0,
@@ -100,8 +100,8 @@ fn insert(db: &Db, batch: BatchId, now: Wall, item: &NewItem) -> rusqlite::Resul
             ])?;
         }
         Err(why) => {
-            let sql = "INSERT INTO batch_items (id, state, updated_at, attempts, hash, error) \
-                       VALUES (?1, 'BAD', ?2, 0, ?3, ?4)";
+            let sql = "INSERT INTO batch_items (id, state, seen_at, updated_at, attempts, hash, \
+                       error) VALUES (?1, 'BAD', ?2, ?2, 0, ?3, ?4)";
             let values = params![row, now.0, item.hash, why];
             db.conn.prepare_cached(sql)?.execute(values)?;
         }
@@ -120,8 +120,8 @@ pub(super) fn claim(
     let Some(mut view) = view.filter(|view| view.state == BatchState::Running) else {
         return Ok(Vec::new());
     };
-    let sql = "SELECT id, call_id, source, business_key, method, target, headers, body \
-               FROM batch_items WHERE state = 'WAITING' AND id > ?1 AND id < ?2 ORDER BY id LIMIT ?3";
+    let sql = "SELECT id, call_id, source, business_key, method, target, headers, body, \
+               seen_at FROM batch_items WHERE state = 'WAITING' AND id > ?1 AND id < ?2 ORDER BY id LIMIT ?3";
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
     let due: Vec<ItemDue> = db
         .conn
@@ -160,6 +160,7 @@ fn due_row(row: &Row<'_>) -> rusqlite::Result<ItemDue> {
                 credential: false,
             },
         },
+        seen_at: Wall(row.get(8)?),
     })
 }
 

@@ -29,6 +29,7 @@ CREATE TABLE batch_items (
     state        TEXT NOT NULL,    -- WAITING LEASED DONE REFUSED UNRESOLVED BAD CANCELLED
     owner        TEXT,
     lease_until  INTEGER,
+    seen_at      INTEGER NOT NULL, -- when it was written: windows of its key are of this time
     updated_at   INTEGER NOT NULL,
     attempts     INTEGER NOT NULL,
     status       INTEGER,
