@@ -35,6 +35,7 @@ pub(crate) mod json;
 mod key;
 mod late;
 mod listen;
+pub mod operate;
 mod parting;
 mod pass;
 mod passing;

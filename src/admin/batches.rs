@@ -39,12 +39,27 @@ const LIST_MAX: usize = 1_000;
 const LIST_DEFAULT: usize = 100;
 
 /// Where batches come in, once callers are served.
-#[derive(Clone)]
 pub struct BatchDoor {
-    /// Set when the gateway serves.
-    pub intake: Arc<OnceLock<Arc<Intake>>>,
+    intake: OnceLock<Arc<Intake>>,
     /// Ends what is being watched.
-    pub stop: CancellationToken,
+    stop: CancellationToken,
+}
+
+impl BatchDoor {
+    /// A door that is still shut; `stop` ends what is being watched through it.
+    #[must_use]
+    pub const fn new(stop: CancellationToken) -> Self {
+        Self {
+            intake: OnceLock::new(),
+            stop,
+        }
+    }
+
+    /// Lets batches in, from now on.
+    pub fn open(&self, intake: Arc<Intake>) {
+        // A second time cannot happen, and would change nothing.
+        let _ = self.intake.set(intake);
+    }
 }
 
 /// What answers at once.

@@ -20,7 +20,7 @@ use super::upkeep::Upkeep;
 use super::{Ground, reach};
 use crate::admin::{self, Admin, BatchDoor, TokenDigest};
 use crate::batch::{self, Intake};
-use crate::compensate::Worker;
+use crate::compensate::{Jobs, Verbs, Worker};
 use crate::config::Config;
 use crate::entropy::Minter;
 use crate::flow::{Flow, LateRegistry, Routes};
@@ -59,18 +59,7 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
     let callers = Bound::new("listen", config.listen)?;
     let (stop_rest, rest) = (CancellationToken::new(), TaskTracker::new());
     let admin = Bound::new("admin.listen", config.admin.listen)?.listen()?;
-    let batch_door = BatchDoor {
-        intake: Arc::new(OnceLock::new()),
-        stop: stop_rest.clone(),
-    };
-    let intake = Arc::clone(&batch_door.intake);
-    let admin = open_admin(
-        config,
-        &ground,
-        &ledger,
-        (admin, batch_door),
-        (&rest, &stop_rest),
-    )?;
+    let (door, admin) = open_admin(config, &ground, &ledger, admin, (&rest, &stop_rest))?;
     let owner = Owner::new(&ground.entropy.instance(&config.node));
     books::sweep(&*ledger, &owner, ground.clock.wall()).await?;
 
@@ -88,8 +77,8 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
     };
     rest.spawn(upkeep.run(stop_rest.clone()));
     let minter = Arc::new(Minter::new(&config.node, &ground.entropy));
-    let door = (callers, ledger_fails, Arc::clone(&minter));
-    let ingress = open_ingress(config, &ground, &flow, &cores, door)?;
+    let ways = (callers, ledger_fails, Arc::clone(&minter));
+    let ingress = open_ingress(config, &ground, &flow, &cores, ways)?;
     ground.readiness.clear(Trouble::Starting, "");
 
     let back = Core::start(cores.all().len(), ground.clock.clone());
@@ -102,10 +91,12 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
         stop_worker.clone(),
     );
     let batches = tokio::spawn(batches.run());
-    // Set once, here.
-    drop(intake.set(taking));
+    door.batches.open(taking);
+    let verbs = Verbs::new(Arc::clone(&flow), back.clone());
+    let jobs = Jobs::new(verbs.clone(), stop_worker.clone());
+    door.open_desk(verbs);
     let worker = Worker::new(Arc::clone(&flow), back, stop_worker.clone());
-    let worker = tokio::spawn(worker.run());
+    let worker = tokio::spawn(async { tokio::join!(worker.run(), jobs.run()).0 });
     greet(
         config,
         &ground,
@@ -170,9 +161,9 @@ fn open_admin(
     config: &Config,
     ground: &Ground,
     ledger: &Arc<dyn Ledger>,
-    (listener, batches): (std::net::TcpListener, BatchDoor),
+    listener: std::net::TcpListener,
     (rest, stop): (&TaskTracker, &CancellationToken),
-) -> Result<SocketAddr, StartError> {
+) -> Result<(Arc<Admin>, SocketAddr), StartError> {
     let system = StartError::system;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(system("a listener"))?;
     let address = listener.local_addr().map_err(system("a listener"))?;
@@ -183,19 +174,18 @@ fn open_admin(
         readiness: Arc::clone(&ground.readiness),
         now: Arc::new(move || clock.wall()),
         config: config.effective(),
-        batches,
+        batches: BatchDoor::new(stop.clone()),
         token: config
             .admin
             .token
             .as_ref()
             .map(|token| TokenDigest::of(token.reveal())),
+        verbs: OnceLock::new(),
     };
-    rest.spawn(admin::serve(
-        listener,
-        admin::router(Arc::new(admin)),
-        stop.clone(),
-    ));
-    Ok(address)
+    let admin = Arc::new(admin);
+    let router = admin::router(Arc::clone(&admin));
+    rest.spawn(admin::serve(listener, router, stop.clone()));
+    Ok((admin, address))
 }
 
 fn open_ingress(

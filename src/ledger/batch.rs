@@ -434,6 +434,7 @@ pub(super) const fn outcome_of(by: SettledBy) -> &'static str {
         SettledBy::Receipt => "receipt",
         SettledBy::NeverSent => "refused",
         SettledBy::Operator => "operator",
+        SettledBy::Reversal => "reversed",
     }
 }
 

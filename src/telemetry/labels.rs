@@ -123,6 +123,8 @@ labels! {
         Again = "again",
         /// The last round: a human is needed.
         Manual = "manual",
+        /// The call was undone.
+        Reversed = "reversed",
         /// The lease was lost to another worker; nothing was changed.
         LeaseLost = "lease_lost",
     }

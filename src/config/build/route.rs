@@ -235,5 +235,6 @@ fn compensation(scope: &Scope<'_>) -> Compensation {
         resend: scope.flag("resend", default.resend),
         lease: scope.duration("lease", default.lease),
         on_failed: scope.word("on_failed", default.on_failed),
+        reversal: None,
     }
 }

@@ -293,7 +293,8 @@ fn release_key(db: &Db, row: RowId) -> rusqlite::Result<()> {
 }
 
 const STANDING: &str = "SELECT c.id, c.life, c.fence, c.state, c.binds, c.touched_at, \
-    c.window_ms, c.sends, d.state, c.client, c.upstream, c.fingerprint, c.idempotency_key \
+    c.window_ms, c.sends, d.state, c.client, c.upstream, c.fingerprint, c.idempotency_key, \
+    coalesce(d.reversals, 0) \
     FROM calls c LEFT JOIN dead_letter d ON c.parked AND d.call = c.id AND d.life = c.life ";
 
 fn by_id(db: &Db, new: &NewCall) -> rusqlite::Result<Vec<Standing>> {
@@ -394,5 +395,6 @@ fn held(row: &Row<'_>) -> rusqlite::Result<Held> {
         remembered_until: Wall(touched.saturating_add(window)),
         sends: row.get(7)?,
         dead: words::optional_word(row, 8, DeadState::from_word)?,
+        reversals: row.get(13)?,
     })
 }
