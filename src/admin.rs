@@ -6,6 +6,7 @@
 //! an operator rarely needs and which may hold personal data.
 
 mod api;
+mod batches;
 pub mod control;
 mod dead;
 mod differences;
@@ -38,6 +39,7 @@ use crate::ledger::Ledger;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
 
+pub use batches::BatchDoor;
 use control::Controls;
 pub use listener::serve;
 use problem::Problem;
@@ -58,6 +60,8 @@ pub struct Admin {
     pub readiness: Arc<Readiness>,
     /// The reader of the wall clock.
     pub now: Arc<dyn Fn() -> Wall + Send + Sync>,
+    /// Where batches come in.
+    pub batches: BatchDoor,
     /// The effective configuration, secrets masked.
     pub config: serde_json::Value,
     /// SHA-256 of the token that requests must carry; `None` when none is configured.
@@ -118,6 +122,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
     let guarded = Router::new()
         .route("/api/v1/calls/{id}", get(api::call))
         .merge(control::routes())
+        .merge(batches::short())
         .merge(dead::routes())
         .merge(differences::routes())
         .merge(jobs::routes())
@@ -127,6 +132,11 @@ pub fn router(admin: Arc<Admin>) -> Router {
             Arc::clone(&admin),
             with_token,
         ));
+    // What streams has bounds of its own.
+    let streaming = batches::streaming().layer(middleware::from_fn_with_state(
+        Arc::clone(&admin),
+        with_token,
+    ));
     open.merge(guarded)
         .method_not_allowed_fallback(wrong_method)
         .layer(RequestBodyLimitLayer::new(BODY_BYTES_MAX))
@@ -134,6 +144,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
             StatusCode::GATEWAY_TIMEOUT,
             ANSWER_WITHIN,
         ))
+        .merge(streaming)
         .layer(CatchPanicLayer::custom(panicked))
         .with_state(admin)
 }
@@ -176,7 +187,7 @@ fn starting() -> Problem {
 async fn nothing_here() -> Problem {
     let detail = "The operator's listener has /metrics, /livez, /readyz, /api/v1/calls/{id}, \
                   /api/v1/dead-letters, /api/v1/dead-letters/{id} and its verbs, \
-                  /api/v1/differences, /api/v1/jobs, /api/v1/config, \
+                  /api/v1/differences, /api/v1/jobs, /api/v1/batches, /api/v1/config, \
                   /api/v1/reload and /api/v1/retries. Callers' requests go to \
                   the other address (`listen`).";
     Problem::new(Code::NoRoute, detail)

@@ -30,6 +30,7 @@ mod canonical;
 pub mod dedup;
 mod drive;
 mod driven;
+mod errand;
 mod join;
 pub(crate) mod json;
 mod key;
@@ -56,6 +57,7 @@ mod watch;
 mod window;
 
 pub use accept::Promises;
+pub use errand::Errand;
 pub use key::refusal_by_head;
 pub use late::Registry as LateRegistry;
 pub use pass::PassBody;
@@ -133,7 +135,10 @@ pub struct Request<B = Bytes> {
     pub received: Mono,
     /// How long its caller wants to wait.
     pub prefer: Prefer,
-    /// Whom to tell once the call is on record; with it the call is promised.
+    /// It is never given up as never sent: its caller is told that it is accepted, or nobody else
+    /// would send it.
+    pub promised: bool,
+    /// Whom to tell once the call is on record.
     pub promise: Option<accept::Promise>,
 }
 

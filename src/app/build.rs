@@ -21,7 +21,8 @@ use super::reload::Reloader;
 use super::sockets::Bound;
 use super::upkeep::Upkeep;
 use super::{Ground, reach};
-use crate::admin::{self, Admin, TokenDigest};
+use crate::admin::{self, Admin, BatchDoor, TokenDigest};
+use crate::batch::{self, Intake};
 use crate::compensate::{Jobs, Verbs, Worker};
 use crate::config::{Config, Source};
 use crate::entropy::Minter;
@@ -41,9 +42,10 @@ pub(super) struct Running {
     pub(super) ingress: Ingress,
     pub(super) admin: SocketAddr,
     pub(super) worker: JoinHandle<()>,
+    pub(super) batches: JoinHandle<()>,
     /// The configuration in force.
     pub(super) reloader: Arc<Reloader>,
-    /// Stops the compensation worker.
+    /// Stops the compensation worker and that of the batches.
     pub(super) stop_worker: CancellationToken,
     /// Stops what is useful until the end: the operator's listener and upkeep.
     pub(super) stop_rest: CancellationToken,
@@ -85,7 +87,9 @@ pub(super) async fn build(
         clients: Arc::clone(&clients),
         ledger_fails,
     };
-    let ingress = open_ingress(config, &ground, caller_door, &cores, callers)?;
+    let minter = Arc::new(Minter::new(&config.node, &ground.entropy));
+    let ways = (callers, Arc::clone(&minter));
+    let ingress = open_ingress(config, &ground, caller_door, &cores, ways)?;
     let follows = (source, config);
     let reloader = Reloader::new(&flow, &ground, &clients, cores.all().len() + 1, follows);
     door.open_controls(Arc::clone(&reloader) as _);
@@ -94,6 +98,15 @@ pub(super) async fn build(
 
     let back = Core::start(cores.all().len(), ground.clock.clone());
     let stop_worker = CancellationToken::new();
+    let taking = Arc::new(Intake::new(Arc::clone(&flow), minter));
+    let batches = batch::Worker::new(
+        Arc::clone(&flow),
+        back.clone(),
+        &taking,
+        stop_worker.clone(),
+    );
+    let batches = tokio::spawn(batches.run());
+    door.batches.open(taking);
     let verbs = Verbs::new(Arc::clone(&flow), back.clone());
     let jobs = Jobs::new(verbs.clone(), stop_worker.clone());
     door.open_desk(verbs);
@@ -113,6 +126,7 @@ pub(super) async fn build(
         ingress,
         admin,
         worker,
+        batches,
         reloader,
         stop_worker,
         stop_rest,
@@ -194,6 +208,7 @@ fn open_admin(
         readiness: Arc::clone(&ground.readiness),
         now: Arc::new(move || clock.wall()),
         config: config.effective(),
+        batches: BatchDoor::new(stop.clone()),
         token: config
             .admin
             .token
@@ -213,13 +228,13 @@ fn open_ingress(
     ground: &Ground,
     door: CallerDoor,
     cores: &Cores,
-    listener: Bound,
+    (listener, minter): (Bound, Arc<Minter>),
 ) -> Result<Ingress, StartError> {
     let settings = Settings {
         limits: config.limits,
         node: door.flow.node.clone(),
         clock: ground.clock.clone(),
-        minter: Arc::new(Minter::new(&config.node, &ground.entropy)),
+        minter,
         metrics: Arc::clone(&ground.metrics),
         unrouted: ground.metrics.route(ROUTE_NONE),
     };

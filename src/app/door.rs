@@ -152,6 +152,7 @@ fn asked<B, C>(
         gone,
         received: request.received,
         prefer: request.prefer,
+        promised: request.promise.is_some(),
         promise: request.promise,
     };
     (request, leaving)

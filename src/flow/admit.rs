@@ -192,10 +192,11 @@ impl Flow {
         lead: &Lead,
     ) -> Told {
         let recorded = core.clock.mono();
+        let promised = visit.request.promised;
+        let running = promised.then(|| lead.promised());
         let promise = visit.request.promise.take();
-        let promised = promise.is_some();
-        if let (Some(promise), Some(named)) = (promise, visit.named()) {
-            promise.keep(named, lead.promised());
+        if let (Some(promise), Some(named), Some(running)) = (promise, visit.named(), running) {
+            promise.keep(named, running);
         }
         lead.claimed();
         crash::at(Point::Claimed);
@@ -256,7 +257,7 @@ impl Flow {
             now: seen.unwrap_or(now),
             window: route.conf.idempotency.window,
             first_send: true,
-            promised: request.promise.is_some(),
+            promised: request.promised,
             // A tool that is not told who calls sees one name space of call ids.
             exclusive_id: route.tool.tenant_header().is_none(),
         }

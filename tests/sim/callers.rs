@@ -142,6 +142,7 @@ fn promised(gateway: &Gateway, request: &mut Request) -> impl Future<Output = To
     let heard = prefer.may_be_accepted(total).then(|| {
         let (promise, heard) = accept::promise();
         request.promise = Some(promise);
+        request.promised = true;
         heard
     });
     async move {
@@ -176,6 +177,7 @@ async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
         gone,
         received,
         prefer,
+        promised,
         promise,
     } = request;
     let request = Request {
@@ -193,6 +195,7 @@ async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
         gone,
         received,
         prefer,
+        promised,
         promise,
     };
     // What has no effects ends with its caller.
@@ -237,6 +240,7 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
         gone,
         received: gateway.flow.clock.mono(),
         prefer: script.prefer,
+        promised: false,
         promise: None,
     }
 }

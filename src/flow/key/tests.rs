@@ -45,6 +45,7 @@ fn request(keys: &str, target: &str, fields: &[(&'static str, &str)], body: &str
         gone: CancellationToken::new(),
         received: Mono(0),
         prefer: Prefer::default(),
+        promised: false,
         promise: None,
     }
 }

@@ -193,6 +193,7 @@ impl World {
             gone: CancellationToken::new(),
             received: self.flow.clock.mono(),
             prefer: Prefer::default(),
+            promised: false,
             promise: None,
         };
         self.flow.call(&self.core, request).await
