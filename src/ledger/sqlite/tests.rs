@@ -2,6 +2,7 @@
 
 mod crash;
 mod group;
+mod growth;
 mod inspection;
 mod opening;
 mod trouble;
