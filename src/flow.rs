@@ -29,6 +29,8 @@ mod canonical;
 pub mod dedup;
 mod drive;
 mod driven;
+#[doc(hidden)]
+pub mod fuzzing;
 mod join;
 pub(crate) mod json;
 mod key;
