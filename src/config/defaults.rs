@@ -183,6 +183,7 @@ impl Default for Compensation {
             resend: false,
             lease: Duration::from_secs(30),
             on_failed: OnFailed::Drop,
+            reversal: None,
         }
     }
 }

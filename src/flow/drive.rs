@@ -119,9 +119,12 @@ impl Drive {
                     let told = Box::pin(self.park(parking)).await;
                     return self.leave(told);
                 }
-                Step::Send { .. } | Step::Ask | Step::Wait(_) | Step::CloseEarlier | Step::Keep => {
-                    self.perform(step).await
-                }
+                Step::Send { .. }
+                | Step::Ask
+                | Step::Wait(_)
+                | Step::CloseEarlier
+                | Step::Reverse { .. }
+                | Step::Keep => self.perform(step).await,
             };
         }
     }
@@ -136,9 +139,11 @@ impl Drive {
             Step::CloseEarlier => Box::pin(self.close()).await,
             // Nothing runs here that could be kept running, and what ends a call ends elsewhere:
             // to the machine this is an event that cannot happen.
-            Step::Keep | Step::PassHead(_) | Step::Answer(_) | Step::Park(_) => {
-                self.on(Event::Closed)
-            }
+            Step::Keep
+            | Step::PassHead(_)
+            | Step::Answer(_)
+            | Step::Park(_)
+            | Step::Reverse { .. } => self.on(Event::Closed),
         }
     }
 

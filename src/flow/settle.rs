@@ -137,6 +137,11 @@ impl Drive {
         }
     }
 
+    /// The status that answered attempt `n`.
+    pub(super) fn status_of(&self, n: u8) -> Option<http::StatusCode> {
+        self.replies.get(n).map(Said::status)
+    }
+
     fn tell(&mut self, ending: Ending) -> Told {
         let sends = self.decider.tally().sends();
         match ending {
@@ -200,6 +205,11 @@ impl Drive {
 
     /// Puts the call into the queue, or in front of a human; one durable step.
     pub(super) async fn park(&mut self, parking: Parking) -> Told {
+        self.parked(parking).await.told(&self.call)
+    }
+
+    /// The same, for those who want to know whether it is on record.
+    pub(super) async fn parked(&mut self, parking: Parking) -> Unresolved {
         let now = self.wall();
         let mut unresolved = Unresolved {
             parking,
@@ -214,7 +224,7 @@ impl Drive {
         };
         self.note();
         let Some(intention) = unresolved.intention(&self.call, now) else {
-            return unresolved.told(&self.call);
+            return unresolved;
         };
         crash::at(Point::Parking);
         let written = self
@@ -236,7 +246,7 @@ impl Drive {
                 }
             }
         }
-        unresolved.told(&self.call)
+        unresolved
     }
 
     /// What went wrong last, for people: the last attempt of this run, and the last receipt.
@@ -301,8 +311,12 @@ impl Drive {
                 }
                 Step::Park(parking) => {
                     let brought = match parking.state {
-                        Parked::Queued(_) | Parked::Unsent(_) | Parked::AsBefore => Round::Again,
+                        Parked::Queued(_)
+                        | Parked::Unsent(_)
+                        | Parked::AsBefore
+                        | Parked::Reversing(_) => Round::Again,
                         Parked::Manual | Parked::NeverSent => Round::Manual,
+                        Parked::Reversed => Round::Reversed,
                     };
                     let told = self.park(parking).await;
                     drop(self.leave(told));
@@ -350,6 +364,13 @@ impl Drive {
 }
 
 impl Said {
+    const fn status(&self) -> http::StatusCode {
+        match self {
+            Self::Answer(answer) => answer.status,
+            Self::Kept(reply) => reply.status,
+        }
+    }
+
     /// The answer itself, when its body was not streamed away.
     fn answer(self) -> Option<Answer> {
         match self {

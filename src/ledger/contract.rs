@@ -5,8 +5,10 @@
 
 pub(super) mod aliases;
 pub(super) mod claims;
+pub(super) mod desk;
 pub(super) mod facts;
 pub(super) mod intentions;
+pub(super) mod jobs;
 pub(super) mod keeping;
 mod model;
 pub(super) mod names;
@@ -132,6 +134,30 @@ macro_rules! suite {
                 proofs_are_remembered,
                 a_closed_ledger_says_so,
                 the_ledger_knows_since_when,
+            }
+            desk {
+                a_resolved_call_is_settled_by_an_operator_with_a_line,
+                success_by_hand_keeps_the_key_and_failure_frees_it,
+                a_decision_made_twice_is_made_once,
+                a_decision_needs_a_dead_letter_that_nobody_works_on,
+                a_discarded_call_stays_unknown_and_is_never_sent,
+                what_was_given_up_is_forgotten_after_the_retention,
+                a_key_is_released_only_where_nothing_is_sent_again,
+                an_order_is_noted_before_and_completed_after,
+                the_last_receipt_stands_in_the_row,
+                dead_letters_stand_in_every_order_and_pages_meet,
+                dead_letters_are_found_by_text_and_by_a_set_of_states,
+                differences_are_listed_newest_first_with_what_was_recorded,
+                a_sample_is_spread_over_all_that_match,
+            }
+            jobs {
+                the_rows_of_a_job_are_fixed_when_it_is_made,
+                who_wants_the_same_joins_the_running_job,
+                a_job_of_nothing_is_none_and_there_are_only_so_many,
+                an_item_is_taken_once_and_ended_once,
+                what_a_dead_process_began_is_taken_again_and_first,
+                a_cancelled_job_begins_nothing_any_more,
+                an_ended_job_is_forgotten_after_the_retention,
             }
         }
     };

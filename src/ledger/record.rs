@@ -180,6 +180,24 @@ pub enum Kept {
     },
 }
 
+impl Claim {
+    /// Enough for a fact; no intention fits it.
+    #[must_use]
+    pub const fn none(row: RowId, life: u32) -> Self {
+        Self {
+            row,
+            life,
+            fence: 0,
+        }
+    }
+
+    /// Whether somebody holds it.
+    #[must_use]
+    pub const fn is_one(self) -> bool {
+        self.fence > 0
+    }
+}
+
 impl Owner {
     /// The instance with this name.
     #[must_use]

@@ -161,6 +161,7 @@ const fn title(code: Code) -> &'static str {
         Code::ResultNotKept => "The call is settled, but its answer was not kept",
         Code::Reversed => "The call was or is being reversed",
         Code::NewIdForRunningCall => "The same request is running under another id",
+        Code::OrderRefused => "The verb does not fit the state of the call",
         Code::BodyTooLarge => "The request body is over the limit",
         Code::CallIdReused => "The call id belongs to another request",
         Code::IdempotencyKeyReused => "The idempotency key belongs to another request",
@@ -199,6 +200,7 @@ const fn proxy_status(code: Code) -> &'static str {
         | Code::ResultNotKept
         | Code::Reversed
         | Code::NewIdForRunningCall
+        | Code::OrderRefused
         | Code::ToolReportedFailure
         | Code::ResolvedAsFailed
         | Code::Draining => "callgate; error=proxy_internal_response",

@@ -22,7 +22,8 @@ macro_rules! standing {
     ($found:literal) => {
         concat!(
             "SELECT c.id, c.life, c.fence, c.state, c.binds, c.touched_at, c.window_ms, c.sends, \
-             d.state, c.client, c.upstream, c.fingerprint, c.idempotency_key FROM calls c \
+             d.state, c.client, c.upstream, c.fingerprint, c.idempotency_key, \
+             coalesce(d.reversals, 0) FROM calls c \
              LEFT JOIN dead_letter d ON c.parked AND d.call = c.id AND d.life = c.life ",
             $found
         )
@@ -403,5 +404,6 @@ fn held(row: &Row<'_>) -> rusqlite::Result<Held> {
         remembered_until: Wall(touched.saturating_add(window)),
         sends: row.get(7)?,
         dead: words::optional_word(row, 8, DeadState::from_word)?,
+        reversals: row.get(13)?,
     })
 }
