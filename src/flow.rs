@@ -30,6 +30,8 @@ pub mod dedup;
 mod drive;
 mod driven;
 mod errand;
+#[doc(hidden)]
+pub mod fuzzing;
 mod join;
 pub(crate) mod json;
 mod key;
