@@ -27,6 +27,7 @@ mod keys;
 mod kills;
 mod leaving;
 mod ledger;
+mod limits;
 mod new_ids;
 mod plain;
 mod process;
