@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use http::Method;
 
+use super::alike::Lines;
 use super::late::Allowance;
 use super::limits::{DoorLimits, Limits, ToolLimits};
 use super::proof::Trust;
@@ -33,6 +34,8 @@ pub struct Route {
     pub tool: Arc<Tool>,
     /// What the tool can be asked; `None` when it has no receipts.
     pub receipts: Option<Receipts>,
+    /// Lines about suspected repeats (`detect_new_ids`).
+    pub repeats_logged: Lines,
     /// The bound on exchanges past their attempt timeout.
     pub late: Allowance,
     /// What is let in.
@@ -161,6 +164,7 @@ impl Route {
                 formerly: conf.formerly.clone().into(),
             }),
             metrics: metrics.route(&conf.name),
+            repeats_logged: Lines::default(),
             late: Allowance::new(conf.upstream.late_max),
             door: kept.limits.door(conf),
             spare: kept.limits.tool(&conf.upstream),

@@ -13,6 +13,7 @@
 
 mod answers;
 mod bodies;
+mod bulk;
 mod chains;
 mod check_command;
 mod clients;
@@ -29,6 +30,7 @@ mod leaving;
 mod ledger;
 mod limits;
 mod new_ids;
+mod operators;
 mod plain;
 mod process;
 mod receipts;
