@@ -186,6 +186,8 @@ pub(in crate::upstream) fn upstream(endpoint: &Endpoint) -> Upstream {
         concurrency: None,
         retry_budget: None,
         tenant_header: None,
+        concurrency: None,
+        retry_budget: None,
         formerly: Vec::new(),
     }
 }
