@@ -1,4 +1,5 @@
-//! From an address to a connection that can take a request.
+//! From an address to a connection that can take a request, and from such a connection to one that
+//! hyper speaks on.
 //!
 //! Everything that fails here is proof that nothing was sent: no byte of a request exists yet.
 
@@ -7,18 +8,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::client::conn::http1;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use super::destination::{Destination, Place};
-use super::pool::Conn;
-use super::wire::{Line, Transport};
+use super::plain::HEAD_BYTES_MAX;
+use super::pool::{Conn, Http};
+use super::transport::Transport;
+use super::wire::Line;
 use super::{Core, Payload};
 use crate::call::outcome::NotSent;
-
-/// The longest answer head taken, in bytes; common servers send at most 8-16 KiB.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The most hyper buffers for one connection and direction. Twice the largest head, so that a
 /// head over its limit is told by that limit.
@@ -72,7 +75,7 @@ pub(super) async fn dial(
             opened = dialer() => opened.map_err(DialError::StandIn)?,
             () = &mut expired => return Err(DialError::Timeout(limit)),
         };
-        return begin_http(core, Transport::StandIn(opened)).await;
+        return Ok(Conn::new(Line::new(Transport::StandIn(opened))));
     }
     let tcp = tokio::select! {
         tcp = connect(to) => tcp?,
@@ -82,32 +85,63 @@ pub(super) async fn dial(
     if let Err(e) = tcp.set_nodelay(true) {
         tracing::debug!(error = %e, "no TCP_NODELAY on a new connection");
     }
-    let transport = match &to.tls {
-        None => Transport::Plain(tcp),
-        Some(tls) => tokio::select! {
-            shaken = tls.connector.connect(tls.name.clone(), tcp) => {
-                Transport::Tls(Box::new(shaken.map_err(DialError::Tls)?))
-            }
-            () = &mut expired => return Err(DialError::TlsTimeout(limit)),
-        },
+    let Some(tls) = &to.tls else {
+        return Ok(Conn::new(Line::new(Transport::Plain(tcp))));
     };
-    begin_http(core, transport).await
+    let shaken = tokio::select! {
+        shaken = tls.connector.connect(tls.name.clone(), tcp) => shaken.map_err(DialError::Tls)?,
+        () = &mut expired => return Err(DialError::TlsTimeout(limit)),
+    };
+    let line = Line::new(Transport::Tls(Box::new(shaken)));
+    let (http, driver) = hyper_on(&line).await.map_err(DialError::Http)?;
+    let mut conn = Conn::new(line);
+    conn.http = Some(http.driven(core, driver));
+    Ok(conn)
 }
 
-async fn begin_http(core: &Core, transport: Transport) -> Result<Conn, DialError> {
-    let (line, wire) = Line::new(transport);
+/// A connection that hyper is to speak on, and the future that has to be driven for it.
+pub(super) struct Undriven(SendRequest<Payload>);
+
+/// Lets hyper speak on a connection. Nothing is read or written before it is driven, so that a
+/// request can be given to it first.
+pub(super) async fn hyper_on(
+    line: &Arc<Line>,
+) -> Result<(Undriven, impl Future<Output = ()> + Send + use<>), hyper::Error> {
     let (sender, connection) = http1::Builder::new()
         .writev(false)
         .max_buf_size(BUFFER_BYTES_MAX)
         .max_header_size(HEAD_BYTES_MAX)
-        .handshake::<_, Payload>(TokioIo::new(wire))
-        .await
-        .map_err(DialError::Http)?;
-    let task = core.spawn(async move {
+        .handshake::<_, Payload>(TokioIo::new(line.wire()))
+        .await?;
+    let driver = async move {
         // What ends a connection is told to the exchange on it; an idle one has nobody to tell.
         let _ended = connection.await;
-    });
-    Ok(Conn::new(sender, line, task.abort_handle()))
+    };
+    Ok((Undriven(sender), driver))
+}
+
+impl Undriven {
+    /// Hands a request over; it goes out once the connection is driven.
+    pub(super) fn send(
+        &mut self,
+        request: Request<Payload>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Payload>>>> + use<>
+    {
+        self.0.try_send_request(request)
+    }
+
+    /// Drives the connection on `core`.
+    pub(super) fn driven(
+        self,
+        core: &Core,
+        driver: impl Future<Output = ()> + Send + 'static,
+    ) -> Http {
+        let task = core.spawn(driver).abort_handle();
+        Http {
+            sender: self.0,
+            task,
+        }
+    }
 }
 
 /// The first of the host's addresses that takes a connection.

@@ -271,7 +271,7 @@ fn only_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> 
 }
 
 /// Whether the one `Content-Length` is this number, written as [`number`] would.
-fn announces_exactly(headers: &HeaderMap, mut n: u64) -> bool {
+pub(super) fn announces_exactly(headers: &HeaderMap, mut n: u64) -> bool {
     let line = only_line(headers, &CONTENT_LENGTH);
     let Some((first, rest)) = line.and_then(<[u8]>::split_first) else {
         return false;

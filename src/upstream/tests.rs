@@ -17,6 +17,7 @@ use crate::call::outcome::{NotSent, Unclear};
 use crate::clock::Clock;
 
 mod closing;
+mod differential;
 mod ends;
 pub(super) mod peer;
 mod pooling;
