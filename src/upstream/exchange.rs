@@ -33,8 +33,8 @@ pub struct Outgoing {
     pub method: Method,
     /// The tool's path and query ([`super::Tool::target`]).
     pub target: PathAndQuery,
-    /// The final fields ([`super::headers::stamp`]).
-    pub headers: HeaderMap,
+    /// The final fields ([`super::headers::stamp`]); shared with whoever may send them again.
+    pub headers: Arc<HeaderMap>,
     /// The body: bytes, or an [`super::Upload`] lent out.
     pub body: Payload,
 }

@@ -240,7 +240,7 @@ fn request(script: &Script) -> Outgoing {
             Method::POST
         },
         target: PathAndQuery::from_static("/work?x=1"),
-        headers,
+        headers: Arc::new(headers),
         body: Payload::from(body),
     }
 }

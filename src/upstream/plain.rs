@@ -140,7 +140,7 @@ fn written(outgoing: &Outgoing, body: &Bytes) -> Bytes {
     for part in [method, " ", target, " HTTP/1.1\r\n"] {
         text.extend_from_slice(part.as_bytes());
     }
-    for (name, value) in &outgoing.headers {
+    for (name, value) in &*outgoing.headers {
         for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
             text.extend_from_slice(part);
         }

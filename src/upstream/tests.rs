@@ -107,7 +107,7 @@ fn request(method: Method, body: Bytes) -> Outgoing {
     Outgoing {
         method,
         target,
-        headers,
+        headers: Arc::new(headers),
         body: Payload::from(body),
     }
 }
