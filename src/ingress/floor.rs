@@ -18,6 +18,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Settings;
 use super::cores::Core;
+use super::plain::Dates;
 use super::reply::SLOW_HEAD;
 use super::wire::{Phase, Wire};
 use crate::call::code::Code;
@@ -42,6 +43,8 @@ pub(super) struct Floor {
     tick: Duration,
     bounds: Bounds,
     pub(super) settings: Arc<Settings>,
+    /// What the plain server writes into `Date`.
+    pub(super) dates: Dates,
     /// No new work.
     pub(super) draining: CancellationToken,
     /// Calls that run, also those whose caller has left.
@@ -94,6 +97,7 @@ impl Floor {
             now: Arc::new(AtomicU32::new(1)),
             tick,
             bounds,
+            dates: Dates::new(settings.clock.clone()),
             settings,
             draining: CancellationToken::new(),
             calls: TaskTracker::new(),
