@@ -24,7 +24,13 @@ const RUNNING_RETRY_AFTER: Duration = Duration::from_secs(1);
 pub fn told(known: &Known) -> Told {
     let call = &known.call;
     if let Some(settled) = &call.settled {
-        return replayed(call, settled);
+        return match settled.by {
+            SettledBy::Reversal => reversed(call),
+            SettledBy::Answer(_)
+            | SettledBy::Receipt
+            | SettledBy::NeverSent
+            | SettledBy::Operator => replayed(call, settled),
+        };
     }
     match call.dead_letter.as_ref().map(|letter| letter.state) {
         None => running(call),
@@ -202,7 +208,7 @@ pub fn failed(by: SettledBy) -> Problem {
             Code::ResolvedAsFailed,
             "An operator resolved this call as failed. A new operation needs an id of its own.",
         ),
-        SettledBy::Answer(_) | SettledBy::Receipt | SettledBy::NeverSent => (
+        SettledBy::Answer(_) | SettledBy::Receipt | SettledBy::NeverSent | SettledBy::Reversal => (
             Code::ToolReportedFailure,
             "The tool's receipt says that this call failed, without an answer to show. \
              A new operation needs an id of its own.",

@@ -1,8 +1,9 @@
 //! Serves one connection: HTTP/1 or HTTP/2 by its first bytes, until either side ends it.
 //!
 //! HTTP/1 goes to the plain server first and, with what is not plain, to hyper's own; the
-//! version-detecting one would cost every connection a buffer and a branch per read. Deliberately
-//! absent: upgrades.
+//! version-detecting one would cost every connection a buffer and a branch per read. A connection
+//! that switches protocols goes on as a tunnel (`tunnel`), in the same place and under the same
+//! eyes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,12 +17,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Door;
 use super::answer::{Room, answer};
 use super::body::Raw;
 use super::plain::{self, Left};
+use super::seat::Seat;
 use super::wire::{Socket, Wire};
 use crate::config::Limits;
 use crate::telemetry::labels::Refusal;
@@ -54,12 +55,12 @@ enum Spoken {
     Nothing,
 }
 
-/// Serves a connection that was dealt to this core. `open` has counted it since.
+/// Serves a connection that was dealt to this core. `seat` counts it since.
 pub(super) async fn serve<D: Door>(
     room: Arc<Room<D>>,
     stream: std::net::TcpStream,
     peer: SocketAddr,
-    open: TaskTrackerToken,
+    seat: Seat,
 ) {
     let floor = Arc::clone(&room.floor);
     let wire = match TcpStream::from_std(stream) {
@@ -67,10 +68,10 @@ pub(super) async fn serve<D: Door>(
         Err(error) => {
             // Only a runtime that is ending refuses a socket.
             tracing::warn!(%error, "a connection could not be taken");
-            return floor.turn_away(open);
+            return floor.turn_away(seat);
         }
     };
-    let _place = floor.enter(Arc::clone(&wire), open);
+    let _place = floor.enter(Arc::clone(&wire), seat);
     match sniff(&room, &wire).await {
         Spoken::Http1 => {
             // A task of its own, which a reset can end: hyper reads nothing during a call.
@@ -111,6 +112,7 @@ async fn serve_http1<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
     socket.put_back(read);
     let io = TokioIo::new(socket);
     let (of_requests, settings) = (Arc::clone(&room), Arc::clone(room.settings()));
+    let (of_tunnel, core) = (Arc::clone(&wire), room.floor.core.clone());
     // The answer to the first request hyper reads, if the plain server has it.
     let made = Mutex::new(made);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -125,12 +127,16 @@ async fn serve_http1<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
     });
     let ended = http1_builder(&settings.limits)
         .serve_connection(io, service)
+        .with_upgrades()
         .await;
     if let Err(error) = ended
         && error.is_parse()
     {
         settings.unrouted.refused.inc(Refusal::Malformed);
         tracing::debug!(%error, "a malformed request");
+    }
+    if let Some(switch) = of_tunnel.take_switch() {
+        switch.relay(&of_tunnel, &core).await;
     }
 }
 

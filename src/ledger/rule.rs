@@ -3,7 +3,7 @@
 
 use super::record::Claim;
 use super::step::{Contradiction, Intention, News, Verdict};
-use super::view::DeadState;
+use super::view::{DeadState, Taker};
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 
@@ -20,6 +20,8 @@ pub(super) struct Held {
     pub(super) sends: u32,
     /// The dead letter of this life.
     pub(super) dead: Option<DeadState>,
+    /// How often its reversal was sent. Past none the original is over, whatever the state.
+    pub(super) reversals: u32,
 }
 
 /// What becomes of a fact.
@@ -54,17 +56,36 @@ impl Held {
     /// Whether an intention fits the state, its claim being current.
     pub(super) fn allows(&self, intention: &Intention) -> bool {
         match intention {
-            Intention::Send { n, .. } => self.is_worked_on() && *n == self.sends + 1,
-            Intention::Park(_) => self.dead.is_none(),
-            Intention::NextRound { .. } | Intention::Manual { .. } | Intention::ReleaseLease => {
-                self.dead == Some(DeadState::Running)
+            Intention::Send { n, .. } => {
+                self.is_worked_on() && self.reversals == 0 && *n == self.sends + 1
             }
+            Intention::Park(_) => self.dead.is_none(),
+            Intention::NextRound { .. } => self.dead == Some(DeadState::Running),
+            Intention::Reverse { n, .. } => self.is_leased() && *n == self.reversals + 1,
+            Intention::ReverseAgain { .. } | Intention::Reversed => {
+                self.dead == Some(DeadState::Reversing)
+            }
+            Intention::Manual { .. } | Intention::ReleaseLease => self.is_leased(),
         }
+    }
+
+    /// Whether one dead letter of `life` may be claimed now.
+    pub(super) fn lends_to(&self, taker: Taker, life: u32) -> bool {
+        let waits = match taker {
+            Taker::Caller => matches!(self.dead, Some(DeadState::Queued)),
+            Taker::Operator => matches!(self.dead, Some(DeadState::Queued | DeadState::Manual)),
+        };
+        self.life == life && waits && !self.is_settled()
     }
 
     /// In line, or in a round: somebody holds a lease that can be extended.
     pub(super) fn is_worked_on(&self) -> bool {
-        matches!(self.dead, None | Some(DeadState::Running))
+        self.dead.is_none() || self.is_leased()
+    }
+
+    /// A pass over the dead letter holds a lease.
+    fn is_leased(&self) -> bool {
+        matches!(self.dead, Some(DeadState::Running | DeadState::Reversing))
     }
 
     /// Weighs a fact about `life` against what is held.
@@ -72,7 +93,10 @@ impl Held {
         if self.life != life {
             return Weight::Gone;
         }
-        if matches!(self.dead, Some(DeadState::Reversing | DeadState::Reversed)) {
+        if self.dead == Some(DeadState::Reversed) && news.verdict() == Verdict::Failed {
+            return Weight::Repeats;
+        }
+        if self.reversals > 0 {
             return Weight::Contradicts(Contradiction::Reversal);
         }
         if !self.is_settled() {

@@ -12,7 +12,9 @@
 mod append;
 mod begin;
 mod checkpoint;
+mod claim;
 mod db;
+mod desk;
 mod fact;
 mod history;
 mod list;
@@ -20,6 +22,7 @@ mod open;
 mod queue;
 mod read;
 mod reply;
+mod reversal;
 mod shared;
 mod sweep;
 mod words;
@@ -45,7 +48,7 @@ use super::error::Cause;
 use super::step::{Entry, Fact, FactWritten, Intention, Written};
 use super::view::{
     CallView, Cursor, Due, Filter, Health, OwnerTest, Page, Proof, ProofNote, Purged, Recovered,
-    Tally,
+    Taker, Tally,
 };
 use super::{Begun, Claim, Ledger, LedgerError, NewCall, Owner, Pending, RowId};
 use crate::call::id::{CallId, ClientName};
@@ -240,7 +243,7 @@ impl Ledger for SqliteLedger {
         limit: usize,
     ) -> Pending<Vec<Due>> {
         self.write(Lane::Reserved, move |db| {
-            sweep::claim_due(db, &owner, now, lease_until, limit)
+            claim::due(db, &owner, now, lease_until, limit)
         })
     }
 
@@ -248,13 +251,17 @@ impl Ledger for SqliteLedger {
         &self,
         row: RowId,
         life: u32,
-        owner: Owner,
+        taker: (Taker, Owner),
         now: Wall,
         lease_until: Wall,
     ) -> Pending<Option<Due>> {
         self.write(Lane::Reserved, move |db| {
-            sweep::claim_letter(db, (row, life), &owner, now, lease_until)
+            claim::letter(db, (row, life), (taker.0, &taker.1), now, lease_until)
         })
+    }
+
+    fn dossier(&self, row: RowId) -> Pending<Option<Due>> {
+        self.read(move |conn| read::dossier(conn, row))
     }
 
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {

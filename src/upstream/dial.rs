@@ -19,7 +19,7 @@ use super::destination::{Destination, Place};
 use super::plain::HEAD_BYTES_MAX;
 use super::pool::{Conn, Http};
 use super::transport::Transport;
-use super::wire::Line;
+use super::wire::{Line, Wire};
 use super::{Core, Payload};
 use crate::call::outcome::NotSent;
 
@@ -69,13 +69,46 @@ pub(super) async fn dial(
     to: &Destination,
     limit: Duration,
 ) -> Result<Conn, DialError> {
+    let transport = open(core, to, limit).await?;
+    let plain = !matches!(transport, Transport::Tls(_));
+    let line = Line::new(transport);
+    let http = match plain {
+        true => None,
+        false => {
+            let (http, driver) = hyper_on(&line).await.map_err(DialError::Http)?;
+            Some(http.driven(core, driver))
+        }
+    };
+    let mut conn = Conn::new(line);
+    conn.http = http;
+    Ok(conn)
+}
+
+/// The same, for a connection that may be switched to another protocol.
+pub(super) async fn dial_switching(
+    core: &Core,
+    to: &Destination,
+    limit: Duration,
+) -> Result<Conn, DialError> {
+    let line = Line::new(open(core, to, limit).await?);
+    let (sender, connection) = handshake(&line).await.map_err(DialError::Http)?;
+    // As in `hyper_on`; after a switch the tunnel has the socket, and this is over.
+    let driver = async move {
+        let _ended = connection.with_upgrades().await;
+    };
+    let mut conn = Conn::new(line);
+    conn.http = Some(Undriven(sender).driven(core, driver));
+    Ok(conn)
+}
+
+async fn open(core: &Core, to: &Destination, limit: Duration) -> Result<Transport, DialError> {
     let mut expired = core.wheel.sleep(limit);
     if let Some(dialer) = to.stand_in.get() {
         let opened = tokio::select! {
             opened = dialer() => opened.map_err(DialError::StandIn)?,
             () = &mut expired => return Err(DialError::Timeout(limit)),
         };
-        return Ok(Conn::new(Line::new(Transport::StandIn(opened))));
+        return Ok(Transport::StandIn(opened));
     }
     let tcp = tokio::select! {
         tcp = connect(to) => tcp?,
@@ -85,18 +118,15 @@ pub(super) async fn dial(
     if let Err(e) = tcp.set_nodelay(true) {
         tracing::debug!(error = %e, "no TCP_NODELAY on a new connection");
     }
-    let Some(tls) = &to.tls else {
-        return Ok(Conn::new(Line::new(Transport::Plain(tcp))));
-    };
-    let shaken = tokio::select! {
-        shaken = tls.connector.connect(tls.name.clone(), tcp) => shaken.map_err(DialError::Tls)?,
-        () = &mut expired => return Err(DialError::TlsTimeout(limit)),
-    };
-    let line = Line::new(Transport::Tls(Box::new(shaken)));
-    let (http, driver) = hyper_on(&line).await.map_err(DialError::Http)?;
-    let mut conn = Conn::new(line);
-    conn.http = Some(http.driven(core, driver));
-    Ok(conn)
+    Ok(match &to.tls {
+        None => Transport::Plain(tcp),
+        Some(tls) => tokio::select! {
+            shaken = tls.connector.connect(tls.name.clone(), tcp) => {
+                Transport::Tls(Box::new(shaken.map_err(DialError::Tls)?))
+            }
+            () = &mut expired => return Err(DialError::TlsTimeout(limit)),
+        },
+    })
 }
 
 /// A connection that hyper is to speak on, and the future that has to be driven for it.
@@ -107,17 +137,26 @@ pub(super) struct Undriven(SendRequest<Payload>);
 pub(super) async fn hyper_on(
     line: &Arc<Line>,
 ) -> Result<(Undriven, impl Future<Output = ()> + Send + use<>), hyper::Error> {
-    let (sender, connection) = http1::Builder::new()
-        .writev(false)
-        .max_buf_size(BUFFER_BYTES_MAX)
-        .max_header_size(HEAD_BYTES_MAX)
-        .handshake::<_, Payload>(TokioIo::new(line.wire()))
-        .await?;
+    let (sender, connection) = handshake(line).await?;
     let driver = async move {
         // What ends a connection is told to the exchange on it; an idle one has nobody to tell.
         let _ended = connection.await;
     };
     Ok((Undriven(sender), driver))
+}
+
+type Handshake = (
+    SendRequest<Payload>,
+    http1::Connection<TokioIo<Wire>, Payload>,
+);
+
+async fn handshake(line: &Arc<Line>) -> Result<Handshake, hyper::Error> {
+    http1::Builder::new()
+        .writev(false)
+        .max_buf_size(BUFFER_BYTES_MAX)
+        .max_header_size(HEAD_BYTES_MAX)
+        .handshake::<_, Payload>(TokioIo::new(line.wire()))
+        .await
 }
 
 impl Undriven {

@@ -25,6 +25,7 @@ use super::wire::Line;
 use super::{Core, Destination, Payload, StreamAnswer, dial};
 use crate::call::outcome::{NotSent, Unclear};
 use crate::config::route::ResponseMode;
+use crate::crash::{self, Point};
 
 /// A request as it goes to the tool: path mapped, header fields final.
 #[derive(Debug)]
@@ -272,6 +273,7 @@ impl Course {
             };
             conn.line.begin();
             grip.hold(&conn);
+            crash::at(Point::Connected);
             let sent = sending::send(&core, &mut conn, request, &grip).await;
             let (message, error) = match sent {
                 Sent::Answered(head, body) => {

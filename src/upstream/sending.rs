@@ -106,7 +106,7 @@ fn answered(sent: Result<Response<Incoming>, Refused>) -> Sent {
     }
 }
 
-fn into_request(outgoing: Outgoing) -> Request<Payload> {
+pub(super) fn into_request(outgoing: Outgoing) -> Request<Payload> {
     let Outgoing {
         method,
         target,

@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
 use super::transport::Transport;
+use crate::crash::{self, Point};
 
 /// The exchange's side of the socket.
 pub(super) struct Line(Mutex<State>);
@@ -84,10 +85,15 @@ impl Line {
 
     /// Writes for the plain client, which calls [`sent`](Self::sent) at the request's end.
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.0.lock().transport {
+        let bytes = crash::part(bytes);
+        let wrote = match &mut self.0.lock().transport {
             None => Poll::Ready(Err(gone())),
             Some(transport) => Pin::new(transport).poll_write(cx, bytes),
+        };
+        if wrote.is_ready() {
+            crash::at(Point::MidRequest);
         }
+        wrote
     }
 
     /// Reads for the plain client, as much as `buffer` has room for.
@@ -104,6 +110,7 @@ impl Line {
 
     /// The plain client has handed the whole request to the kernel.
     pub(super) fn sent(&self) {
+        crash::at(Point::Sent);
         self.0.lock().written = true;
     }
 
@@ -236,11 +243,16 @@ impl AsyncWrite for Wire {
     ) -> Poll<io::Result<usize>> {
         let state = &mut *self.0.0.lock();
         state.begun = state.busy;
-        match (&mut state.transport, &mut state.handover) {
+        let buf = crash::part(buf);
+        let wrote = match (&mut state.transport, &mut state.handover) {
             (None, _) => Poll::Ready(Err(gone())),
             (Some(transport), Some(handover)) => handover.poll_write(cx, transport, buf),
             (Some(transport), None) => Pin::new(transport).poll_write(cx, buf),
+        };
+        if wrote.is_ready() {
+            crash::at(Point::MidRequest);
         }
+        wrote
     }
 
     /// The HTTP client flushes only after all it had buffered was accepted, so a flush that ends
@@ -254,6 +266,9 @@ impl AsyncWrite for Wire {
         let unasked = state.handover.as_ref().is_some_and(|h| !h.asked);
         let whole = state.begun && state.body_taken && !unasked;
         if matches!(flushed, Poll::Ready(Ok(()))) && whole {
+            if !state.written {
+                crash::at(Point::Sent);
+            }
             state.written = true;
         }
         flushed

@@ -136,5 +136,8 @@ pub(crate) fn dead(id: &str) -> DeadLetter {
         fence: 3,
         lease_until: None,
         ended_at: None,
+        by_hand: false,
+        reversals: 0,
+        last_receipt: None,
     }
 }
