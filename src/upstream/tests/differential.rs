@@ -122,7 +122,7 @@ fn pieces(bytes: &[u8], splits: &[prop::sample::Index]) -> Vec<Bytes> {
 }
 
 /// Both clients, less what they may differ in. An end that comes after a complete answer is noticed
-/// by hyper's task at once, by the plain client when it looks. How much of a request is out when an
+/// by hyper's task at once, by the plain client when it looks, and so are bytes too many. How much of a request is out when an
 /// early answer ends the exchange is a matter of turns, and so is whether the head of an answer that
 /// breaks off was passed on before.
 fn both(script: &Script) -> (Outcome, Outcome) {
@@ -149,8 +149,9 @@ fn both(script: &Script) -> (Outcome, Outcome) {
     }
     if script.end != End::Open || script.after.is_some() {
         plain.kept = hyper.kept;
-        plain.reset = false;
-        hyper.reset = false;
+    }
+    if script.end != End::Open || matches!(plain.observed, Observed::Answer(..)) {
+        plain.reset = hyper.reset;
     }
     (plain, hyper)
 }
