@@ -34,6 +34,8 @@ pub(crate) mod json;
 mod key;
 mod late;
 mod listen;
+#[doc(hidden)]
+pub mod measured;
 pub mod operate;
 mod parting;
 mod pass;

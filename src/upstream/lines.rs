@@ -8,8 +8,9 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 
-/// The most fields read; hyper's own bound.
-pub const FIELDS_MAX: usize = 100;
+/// The most fields read plainly: more than nearly any message has. One with more is hyper's, which
+/// takes a hundred.
+pub const FIELDS_MAX: usize = 40;
 
 /// Digits of a length that surely fits.
 const LENGTH_DIGITS_MAX: usize = 18;
@@ -26,23 +27,27 @@ struct Place {
     value: (u32, u32),
 }
 
-impl Lines {
-    /// Where `fields`, which were parsed from it, lie in `head`.
-    #[must_use]
-    pub fn of(head: &[u8], fields: &[httparse::Header<'_>]) -> Self {
+impl Default for Lines {
+    fn default() -> Self {
         let nowhere = Place {
             name: (0, 0),
             value: (0, 0),
         };
-        let mut places = [nowhere; FIELDS_MAX];
-        for (place, field) in places.iter_mut().zip(fields) {
+        Self {
+            places: [nowhere; FIELDS_MAX],
+            len: 0,
+        }
+    }
+}
+
+impl Lines {
+    /// Notes where `fields`, which were parsed from it, lie in `head`.
+    pub fn note(&mut self, head: &[u8], fields: &[httparse::Header<'_>]) {
+        for (place, field) in self.places.iter_mut().zip(fields) {
             place.name = within(head, field.name.as_bytes());
             place.value = within(head, field.value);
         }
-        Self {
-            places,
-            len: fields.len().min(FIELDS_MAX),
-        }
+        self.len = fields.len().min(FIELDS_MAX);
     }
 
     /// Names and values, as they stand in `head`.

@@ -43,18 +43,22 @@ struct Found {
     method: Method,
     /// Where the target lies.
     target: (usize, usize),
-    lines: Lines,
 }
 
 /// Takes a request off the front of `buffer`, of which the first `looked` bytes are no whole head.
 pub(super) fn parse(buffer: &mut BytesMut, looked: usize) -> Parsed {
-    let found = match find(buffer, looked) {
+    if buffer.is_empty() {
+        return Parsed::Partial;
+    }
+    // Kept here, because it is large and a result would be copied.
+    let mut lines = Lines::default();
+    let found = match find(buffer, looked, &mut lines) {
         Ok(Some(found)) => found,
         Ok(None) if buffer.len() < BYTES_MAX => return Parsed::Partial,
         Ok(None) | Err(Strange) => return Parsed::Odd,
     };
     let bytes = buffer.split_to(found.whole).freeze();
-    match request(&found, &bytes) {
+    match request(found, &lines, &bytes) {
         Some(request) => Parsed::Whole(Asked { request, bytes }),
         None => {
             // A target that is none.
@@ -66,8 +70,8 @@ pub(super) fn parse(buffer: &mut BytesMut, looked: usize) -> Parsed {
     }
 }
 
-fn find(buffer: &[u8], looked: usize) -> Result<Option<Found>, Strange> {
-    if buffer.is_empty() || !lines::may_be_whole(buffer, looked) {
+fn find(buffer: &[u8], looked: usize, lines: &mut Lines) -> Result<Option<Found>, Strange> {
+    if !lines::may_be_whole(buffer, looked) {
         return Ok(None);
     }
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
@@ -84,8 +88,8 @@ fn find(buffer: &[u8], looked: usize) -> Result<Option<Found>, Strange> {
     if matches!(method, Method::HEAD | Method::CONNECT) {
         return Err(Strange);
     }
-    let lines = Lines::of(buffer, head.headers);
-    let body = body(buffer, &lines).ok_or(Strange)?;
+    lines.note(buffer, head.headers);
+    let body = body(buffer, lines).ok_or(Strange)?;
     let whole = bytes + usize::try_from(body).map_err(|_| Strange)?;
     if whole > buffer.len() {
         // Still arriving, which takes a timer: hyper's side has it.
@@ -97,7 +101,6 @@ fn find(buffer: &[u8], looked: usize) -> Result<Option<Found>, Strange> {
         whole,
         method,
         target: (at, at + target.len()),
-        lines,
     }))
 }
 
@@ -105,6 +108,10 @@ fn find(buffer: &[u8], looked: usize) -> Result<Option<Found>, Strange> {
 fn body(head: &[u8], lines: &Lines) -> Option<u64> {
     let mut length = None;
     for (name, value) in lines.iter(head) {
+        // The lengths of the names below.
+        if !matches!(name.len(), 6 | 7 | 10 | 14 | 17) {
+            continue;
+        }
         let is = |other: &http::HeaderName| name.eq_ignore_ascii_case(other.as_str().as_bytes());
         if is(&CONTENT_LENGTH) {
             if length.is_some() {
@@ -122,11 +129,11 @@ fn body(head: &[u8], lines: &Lines) -> Option<u64> {
     Some(length.unwrap_or(0))
 }
 
-fn request(found: &Found, bytes: &Bytes) -> Option<Request<Raw>> {
+fn request(found: Found, lines: &Lines, bytes: &Bytes) -> Option<Request<Raw>> {
     let uri = Uri::from_maybe_shared(bytes.slice(found.target.0..found.target.1)).ok()?;
-    let headers = found.lines.collect(bytes, OWN_FIELDS)?;
+    let headers = lines.collect(bytes, OWN_FIELDS)?;
     let mut request = Request::new(Raw::Whole(bytes.slice(found.head..)));
-    *request.method_mut() = found.method.clone();
+    *request.method_mut() = found.method;
     *request.uri_mut() = uri;
     *request.headers_mut() = headers;
     Some(request)

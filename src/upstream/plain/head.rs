@@ -42,23 +42,24 @@ pub(super) enum Parsed {
 struct Found {
     bytes: usize,
     status: StatusCode,
-    lines: Lines,
 }
 
 /// Reads a head off the front of `buffer`, of which the first `looked` bytes are no whole head.
 /// `head_only`: the answer is to a HEAD.
 pub(super) fn parse(buffer: &mut BytesMut, looked: usize, head_only: bool) -> Parsed {
-    let found = match find(buffer, looked) {
+    // Kept here, because it is large and a result would be copied.
+    let mut lines = Lines::default();
+    let found = match find(buffer, looked, &mut lines) {
         Ok(Some(found)) => found,
         Ok(None) if buffer.len() < HEAD_BYTES_MAX => return Parsed::Partial,
         Ok(None) | Err(Strange) => return Parsed::Odd,
     };
     let bodiless = head_only || matches!(found.status.as_u16(), 204 | 304);
-    let Some((length, last)) = framing(buffer, &found.lines, bodiless) else {
+    let Some((length, last)) = framing(buffer, &lines, bodiless) else {
         return Parsed::Odd;
     };
     let head = buffer.split_to(found.bytes).freeze();
-    match found.lines.collect(&head, OWN_FIELDS) {
+    match lines.collect(&head, OWN_FIELDS) {
         Some(headers) => Parsed::Whole(Head {
             status: found.status,
             headers,
@@ -77,7 +78,7 @@ pub(super) fn parse(buffer: &mut BytesMut, looked: usize, head_only: bool) -> Pa
 /// Not plain.
 struct Strange;
 
-fn find(buffer: &[u8], looked: usize) -> Result<Option<Found>, Strange> {
+fn find(buffer: &[u8], looked: usize, lines: &mut Lines) -> Result<Option<Found>, Strange> {
     if !lines::may_be_whole(buffer, looked) {
         return Ok(None);
     }
@@ -94,11 +95,8 @@ fn find(buffer: &[u8], looked: usize) -> Result<Option<Found>, Strange> {
         Some(status)
             if head.version == Some(1) && !status.is_informational() && bytes <= HEAD_BYTES_MAX =>
         {
-            Ok(Some(Found {
-                bytes,
-                status,
-                lines: Lines::of(buffer, head.headers),
-            }))
+            lines.note(buffer, head.headers);
+            Ok(Some(Found { bytes, status }))
         }
         Some(_) | None => Err(Strange),
     }

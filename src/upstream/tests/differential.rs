@@ -122,9 +122,9 @@ fn pieces(bytes: &[u8], splits: &[prop::sample::Index]) -> Vec<Bytes> {
 }
 
 /// Both clients, less what they may differ in. An end that comes after a complete answer is noticed
-/// by hyper's task at once, by the plain client when it looks, and so are bytes too many. How much of a request is out when an
-/// early answer ends the exchange is a matter of turns, and so is whether the head of an answer that
-/// breaks off was passed on before.
+/// by hyper's task at once, by the plain client when it looks, and so are bytes too many. How much
+/// of a request is out when an early answer ends the exchange is a matter of turns, and so is
+/// whether the head of an answer that breaks off was passed on before.
 fn both(script: &Script) -> (Outcome, Outcome) {
     let mut plain = run(script, false);
     let mut hyper = run(script, true);
