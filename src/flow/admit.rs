@@ -104,7 +104,7 @@ impl Flow {
         let alone = visit.is_nameless() && conf.detect_new_ids == DetectNewIds::Block;
         let before = lead.stand(&conf.name, alone);
         let told = match before.filter(|_| visit.is_nameless()) {
-            Some(first) => match visit.suspected(&first) {
+            Some(first) => match visit.suspected(&first, core.clock.mono()) {
                 Some(refused) => visit.lined(refused, core),
                 None => self.begin(core, visit, &lead, false).await,
             },
@@ -143,13 +143,15 @@ impl Flow {
                 Ok(Begun::KeyTaken(known)) if known.same_request => known,
                 Ok(Begun::KeyTaken(_)) => return visit.refused(dedup::key_reused_problem(), core),
                 Ok(Begun::Known(_)) => return visit.refused(dedup::reused_problem(), core),
-                Ok(Begun::Alike(first)) => match visit.suspected(&first.call.call_id) {
-                    Some(refused) => return visit.lined(refused, core),
-                    None => {
-                        wary = false;
-                        continue;
+                Ok(Begun::Alike(first)) => {
+                    match visit.suspected(&first.call.call_id, core.clock.mono()) {
+                        Some(refused) => return visit.lined(refused, core),
+                        None => {
+                            wary = false;
+                            continue;
+                        }
                     }
-                },
+                }
                 Ok(Begun::Foreign) => return visit.refused(dedup::foreign_problem(), core),
                 Err(e) => return visit.refused(self.unrecorded(&visit.request, &e), core),
             };
@@ -221,7 +223,7 @@ impl Flow {
             now,
             window: route.conf.idempotency.window,
             first_send: true,
-            promised: false,
+            promised: request.promised,
             // A tool that is not told who calls sees one name space of call ids.
             exclusive_id: route.tool.tenant_header().is_none(),
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use http::Method;
 
+use super::alike::Lines;
 use super::late::Allowance;
 use super::proof::Trust;
 use crate::config::route::{ReceiptRule, Route as Written};
@@ -32,6 +33,8 @@ pub struct Route {
     pub tool: Arc<Tool>,
     /// What the tool can be asked; `None` when it has no receipts.
     pub receipts: Option<Receipts>,
+    /// Lines about suspected repeats (`detect_new_ids`).
+    pub repeats_logged: Lines,
     /// The bound on exchanges past their attempt timeout.
     pub late: Allowance,
 }
@@ -126,6 +129,7 @@ impl Route {
                 formerly: conf.formerly.clone().into(),
             }),
             metrics: metrics.route(&conf.name),
+            repeats_logged: Lines::default(),
             late: Allowance::new(conf.upstream.late_max),
             conf: Arc::clone(conf),
             tool,
