@@ -39,6 +39,8 @@ mod key;
 mod late;
 mod limits;
 mod listen;
+#[doc(hidden)]
+pub mod measured;
 pub mod operate;
 mod parting;
 mod pass;
