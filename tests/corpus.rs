@@ -14,6 +14,8 @@ mod identify;
 mod machine;
 #[path = "../fuzz/bodies/receipt.rs"]
 mod receipt;
+#[path = "../fuzz/bodies/same.rs"]
+mod same;
 
 /// The files of one target, findings first.
 fn files(target: &str) -> Vec<PathBuf> {
@@ -62,4 +64,9 @@ fn every_known_configuration_is_answered() {
 #[test]
 fn every_known_sequence_of_events_ends_within_its_bounds() {
     replay("machine", machine::check);
+}
+
+#[test]
+fn every_known_body_has_one_form_that_says_what_it_says() {
+    replay("same", same::check);
 }

@@ -131,6 +131,7 @@ fn key_of_a_template(bencher: Bencher) {
         version: Version::HTTP_11,
         gone: tokio_util::sync::CancellationToken::new(),
         received: Mono(0),
+        promised: false,
     };
     assert!(matches!(measured::key(&request), Ok(Some(1..))));
     bencher.bench(|| measured::key(black_box(&request)).is_ok());

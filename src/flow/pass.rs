@@ -12,6 +12,10 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 
+use super::allow::{self, Held, Holding};
+use super::limits::Slot;
+use super::limits::budget::{Paid, Payer};
+use super::routes::Route;
 use super::told::{Problem, Shown, Told, Whole, Word};
 use super::{Flow, Request, reading};
 use crate::call::code::{Code, Repeat, Sent};
@@ -20,6 +24,7 @@ use crate::call::policy::Policy;
 use crate::call::time::Mono;
 use crate::telemetry::labels::AttemptResult;
 use crate::telemetry::log::{AttemptLine, CallLine};
+use crate::telemetry::metrics::InFlight;
 use crate::upstream::headers::{self, Length, Mark};
 use crate::upstream::{
     Answer, Core, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms, Upload,
@@ -47,6 +52,8 @@ struct Pass<'a> {
     fields: Arc<HeaderMap>,
     deadline: Mono,
     lines: Vec<AttemptLine>,
+    /// What the send under way holds of the tool's limits.
+    held: Held,
 }
 
 impl Flow {
@@ -58,6 +65,12 @@ impl Flow {
             return Told::refused_unseen(call, Code::BadRequest, detail);
         };
         let wish = tunnel::wish(&request);
+        let slot = match request.route.slot(&request.client, &self.metrics) {
+            Ok(slot) => slot,
+            Err(problem) => {
+                return Told::refused(Some((request.call_id, request.source)), problem);
+            }
+        };
         let fields = Arc::new(self.prepared(&mut request));
         let total = request.route.conf.policy.timeouts.total;
         let mut pass = Pass {
@@ -67,6 +80,7 @@ impl Flow {
             fields,
             deadline: core.clock.mono().after(total),
             lines: Vec::with_capacity(1),
+            held: Held::default(),
             request: &request,
         };
         let told = match wish {
@@ -74,7 +88,8 @@ impl Flow {
             Some(wish) => Box::pin(pass.tunnel(wish)).await,
         };
         pass.line(&told);
-        told
+        let held = std::mem::take(&mut pass.held);
+        holding(told, slot, held)
     }
 }
 
@@ -83,13 +98,26 @@ impl Pass<'_> {
         let route = Arc::clone(&self.request.route);
         let policy = &route.conf.policy;
         let mut cause = None;
+        let mut paid = None;
         for n in 1u8.. {
+            let client = &self.request.client;
+            match route.place(client, &self.core.clock, self.deadline).await {
+                Ok(place) => self.held = Held::new(place, paid.take()),
+                Err(()) => return self.without_a_place(n - 1),
+            }
             let (outcome, answer) = self.send(n, cause, policy).await;
+            if n == 1 && allow::is_fine(outcome) {
+                route.answered(self.core.clock.mono());
+            }
+            self.held = std::mem::take(&mut self.held).ended(outcome);
             let through = answer.as_ref().is_some_and(reading::came_through_a_gateway);
             let wait = self.repeat_after(n, outcome, policy).filter(|_| !through);
+            let wait = wait.filter(|_| self.pays(&route, &mut paid));
             match (wait, answer) {
                 (Some(wait), answer) => {
                     drop(answer);
+                    // A wait needs no place among the sends.
+                    self.held = Held::default();
                     crate::clock::sleep(wait).await;
                     cause = Some(outcome.cause());
                     route.metrics.retries.inc(outcome.cause());
@@ -101,6 +129,24 @@ impl Pass<'_> {
             }
         }
         unreachable!("`retry.max_retries` is at most 5")
+    }
+
+    /// Whether a resend is paid for; it takes place whatever comes, unless it finds no place.
+    fn pays(&self, route: &Route, paid: &mut Option<(Paid, InFlight)>) -> bool {
+        match route.pay(Payer::Caller(&self.request.client), self.core.clock.mono()) {
+            Ok(own) => *paid = own,
+            Err(denied) => {
+                route.metrics.denied.inc(denied);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn without_a_place(&self, sends: u8) -> Told {
+        let sent = if sends == 0 { Sent::No } else { Sent::Maybe };
+        let problem = allow::overloaded(&self.flow.metrics, Repeat::Safe, sent);
+        self.told(Word::Refused, sends, Shown::Problem(problem))
     }
 
     async fn send(
@@ -270,6 +316,17 @@ impl Pass<'_> {
         }
         .emit();
     }
+}
+
+/// A streamed answer keeps what it holds until its body has passed.
+fn holding(mut told: Told, slot: Option<Slot>, held: Held) -> Told {
+    if let Shown::Stream { body, .. } = &mut told.shown
+        && !(slot.is_none() && held.is_nothing())
+    {
+        let inner = std::mem::take(body);
+        *body = Holding::new(inner, slot, held).boxed_unsync();
+    }
+    told
 }
 
 fn answered(status: StatusCode) -> Outcome {
