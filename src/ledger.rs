@@ -27,7 +27,9 @@ use std::sync::Arc;
 
 pub use error::LedgerError;
 pub use pending::Pending;
-pub use record::{Begun, Claim, Kept, Known, NewCall, Owner, Reply, RowId, StoredRequest};
+pub use record::{
+    Begun, Claim, Kept, Known, NewCall, Owner, Reply, RowId, StoredRequest, StoredUndo,
+};
 pub use step::{
     Contradiction, Entry, Fact, FactWritten, Intention, News, Park, Place, Reason, Verdict, Written,
 };

@@ -16,6 +16,7 @@ use scope::Scope;
 mod clients;
 mod names;
 mod receipt;
+mod reversal;
 mod route;
 mod rules;
 mod scope;

@@ -13,6 +13,7 @@ use http::{HeaderMap, Method, StatusCode};
 
 use super::key_template::KeyTemplate;
 use super::matcher::Matcher;
+use super::reversal::ReversalRule;
 use super::template::{JsonPointer, Template};
 use crate::call::policy::Policy;
 use crate::call::receipt::State;
@@ -44,6 +45,10 @@ pub struct Route {
     pub response: ResponseMode,
     /// The business key, and how long it and the call id bind.
     pub idempotency: Idempotency,
+    /// How a call is undone; `None` when it never is.
+    pub reversal: Option<ReversalRule>,
+    /// Whether the tool's work can be undone at all (`compensation.reversible`).
+    pub reversible: bool,
     /// Rounds of this route that may run at once (`compensation.workers`).
     pub compensation_workers: usize,
     /// The numbers and choices one call lives by; each call keeps its own `Arc`.

@@ -164,6 +164,7 @@ impl Flow {
                     .next()
                     .is_some(),
             },
+            undo: None,
             route: Arc::clone(route),
         };
         let patience = Patience {

@@ -15,7 +15,7 @@ use crate::config::route::{ReceiptRule, Route as Written};
 use crate::config::snapshot;
 use crate::ledger::{Proof, ProofNote};
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
-use crate::upstream::{ReceiptEndpoint, SetupError, Tool};
+use crate::upstream::{ReceiptEndpoint, ReversalEndpoint, SetupError, Tool};
 
 /// One route, ready for work.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub struct Route {
     pub tool: Arc<Tool>,
     /// What the tool can be asked; `None` when it has no receipts.
     pub receipts: Option<Receipts>,
+    /// How its calls are undone; `None` when they never are.
+    pub reversal: Option<Arc<ReversalEndpoint>>,
     /// The bound on exchanges past their attempt timeout.
     pub late: Allowance,
 }
@@ -112,7 +114,10 @@ impl Route {
             }
             (None, _) | (_, None) => None,
         };
+        let undo = conf.reversal.as_ref();
+        let reversal = undo.map(|rule| ReversalEndpoint::new(&conf.upstream, rule, cores));
         Ok(Arc::new(Self {
+            reversal: reversal.transpose()?,
             policy_text: Arc::from(snapshot::encode(&conf.policy)),
             metrics: metrics.route(&conf.name),
             late: Allowance::new(conf.upstream.late_max),

@@ -246,6 +246,16 @@ impl Drive {
 
     /// What went wrong last, for people: the last attempt of this run, and the last receipt.
     fn last_error(&self, parking: Parking) -> Arc<str> {
+        if let Some(undone) = self.undone {
+            return Arc::from(match undone {
+                Outcome::Answered(reading) => {
+                    format!("reversal HTTP {}", reading.status().as_u16())
+                }
+                Outcome::NotSent(_) | Outcome::Unclear(_) => {
+                    format!("reversal {}", undone.as_str())
+                }
+            });
+        }
         let attempt = self.lines.last().map(|line| match line.outcome {
             Outcome::Answered(reading) => format!("HTTP {}", reading.status().as_u16()),
             Outcome::NotSent(_) | Outcome::Unclear(_) => line.outcome.as_str().to_owned(),

@@ -40,6 +40,8 @@ pub struct MemoryLedger {
 struct Books {
     rows: BTreeMap<RowId, Row>,
     proofs: BTreeMap<Arc<str>, ProofNote>,
+    /// Ids their clients have undone, each at one upstream.
+    undone: BTreeMap<(CallId, ClientName, Arc<str>), Wall>,
     /// Ids that came with another call's key: that call's row and life.
     aliases: BTreeMap<(CallId, ClientName), (RowId, u32)>,
     last_row: i64,
@@ -105,6 +107,25 @@ fn injected() -> LedgerError {
 
 impl Books {
     fn begin(&mut self, new: NewCall) -> Begun {
+        let undone = new.reverses.clone().map(|id| {
+            let upstream = Arc::clone(&new.upstream);
+            ((id, new.client.clone(), upstream), new.now)
+        });
+        let begun = self.claim(new);
+        if let (Begun::Claimed(_), Some((id, at))) = (&begun, undone) {
+            self.undone.entry(id).or_insert(at);
+        }
+        begun
+    }
+
+    /// Whether its client has undone this call at its upstream.
+    fn is_undone(&self, call_id: &CallId, client: &ClientName, upstream: &Arc<str>) -> bool {
+        let key = (call_id.clone(), client.clone(), Arc::clone(upstream));
+        self.undone.contains_key(&key)
+    }
+
+    fn claim(&mut self, new: NewCall) -> Begun {
+        let undone = self.is_undone(&new.call_id, &new.client, &new.upstream);
         let (now, client) = (new.now, new.client.clone());
         let with_id = |row: &&mut Row| row.view.call_id == new.call_id;
         let mine = self
@@ -113,6 +134,11 @@ impl Books {
             .filter(with_id)
             .find(|row| row.view.client == client);
         let mine = match mine {
+            Some(row) if undone && row.is_open_for(&new) => {
+                return Begun::Undone {
+                    sends: row.view.sends,
+                };
+            }
             Some(row) if !row.held().is_free(now) => {
                 let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
                 return Begun::Known(row.known(same, now));
@@ -146,6 +172,9 @@ impl Books {
                 return Begun::KeyTaken(holder.known(same, now));
             }
             holder.key_binds = false;
+        }
+        if undone {
+            return Begun::Undone { sends: 0 };
         }
         let number = mine.unwrap_or_else(|| {
             self.last_row += 1;
@@ -183,6 +212,17 @@ impl Books {
         let held = row.held();
         if !held.honours(claim) || !held.allows(&intention) {
             return Written::Stale;
+        }
+        if matches!(intention, Intention::Send { .. }) {
+            let view = &row.view;
+            let key = (
+                view.call_id.clone(),
+                view.client.clone(),
+                Arc::clone(&view.upstream),
+            );
+            if self.undone.contains_key(&key) {
+                return Written::Stale;
+            }
         }
         row.append(now, intention);
         Written::Applied
@@ -365,6 +405,7 @@ impl Books {
             self.rows.remove(row);
             self.aliases.retain(|_, (of, _)| of != row);
         }
+        self.undone.retain(|_, at| at.after(retention) > now);
         Purged {
             calls: ripe.len() as u64,
             more: ripe.len() >= batch,

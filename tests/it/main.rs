@@ -26,5 +26,6 @@ mod ledger;
 mod plain;
 mod process;
 mod receipts;
+mod reversal;
 mod telemetry;
 mod waiting;

@@ -7,6 +7,8 @@ use http::StatusCode;
 use proptest::prelude::*;
 
 use super::*;
+
+mod reversal;
 use crate::call::machine::tests::policy;
 use crate::call::outcome::{NotSent, Outcome, Reading, Unclear};
 use crate::call::policy::{OnFailed, ResendOn, Retry};

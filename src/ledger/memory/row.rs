@@ -9,7 +9,7 @@ use crate::ledger::rule::Held;
 use crate::ledger::view::{DeadLetter, Difference};
 use crate::ledger::{
     CallView, Claim, Contradiction, DeadState, Due, Entry, Filter, Intention, Known, NewCall, News,
-    Owner, Park, Place, RowId, SettledBy, Settlement, StoredRequest, Verdict,
+    Owner, Park, Place, RowId, SettledBy, Settlement, StoredRequest, StoredUndo, Verdict,
 };
 
 /// A call's row.
@@ -24,6 +24,7 @@ pub(super) struct Row {
     window: Duration,
     request: StoredRequest,
     policy: Arc<str>,
+    undo: Option<StoredUndo>,
 }
 
 impl Row {
@@ -82,6 +83,7 @@ impl Row {
             window: new.window,
             request: new.request,
             policy: new.policy,
+            undo: None,
         }
     }
 
@@ -112,6 +114,12 @@ impl Row {
 
     pub(super) fn is_same(&self, new: &NewCall) -> bool {
         self.view.fingerprint == new.fingerprint
+    }
+
+    /// Whether this is the same request, and the call has no end yet.
+    pub(super) fn is_open_for(&self, new: &NewCall) -> bool {
+        let same = self.is_same(new) && self.view.idempotency_key == new.idempotency_key;
+        same && self.view.settled.is_none()
     }
 
     pub(super) fn holds_key_of(&self, new: &NewCall) -> bool {
@@ -171,7 +179,12 @@ impl Row {
                     letter.next_retry_time = None;
                 }
             }
-            Intention::Reverse { n, lease_until } => {
+            Intention::Reverse {
+                n,
+                request,
+                lease_until,
+            } => {
+                self.undo.get_or_insert(request);
                 if let Some(letter) = &mut self.view.dead_letter {
                     letter.state = DeadState::Reversing;
                     letter.reversals = n;
@@ -399,6 +412,7 @@ impl Row {
             call: self.view.clone(),
             request: self.request.clone(),
             policy: Arc::clone(&self.policy),
+            undo: self.undo.clone(),
         }
     }
 

@@ -24,6 +24,9 @@ pub(super) fn append(
     if !held.honours(claim) || !held.allows(intention) {
         return Ok(Written::Stale);
     }
+    if matches!(intention, Intention::Send { .. }) && reversal::is_undone(db, claim.row)? {
+        return Ok(Written::Stale);
+    }
     match intention {
         Intention::Send {
             n,
@@ -74,8 +77,12 @@ pub(super) fn append(
             };
             move_on(db, claim, now, None, &step)?;
         }
-        Intention::Reverse { n, lease_until } => {
-            reversal::send(db, claim, now, *n)?;
+        Intention::Reverse {
+            n,
+            request,
+            lease_until,
+        } => {
+            reversal::send(db, claim, now, (*n, request))?;
             hold(db, claim.row, *lease_until, true)?;
         }
         Intention::ReverseAgain { due, last_error } => {

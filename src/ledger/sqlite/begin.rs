@@ -8,7 +8,7 @@
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::db::Db;
-use super::{read, words};
+use super::{read, reversal, words};
 use crate::call::id::Fingerprint;
 use crate::call::receipt::State;
 use crate::call::time::Wall;
@@ -41,8 +41,16 @@ struct Standing {
     same: bool,
 }
 
-/// Claims id and key, or says who has them.
+/// Claims id and key, or says who has them. A reversal ends its original in the same step.
 pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun> {
+    let begun = claim(db, claiming)?;
+    if let (Begun::Claimed(_), Some(undone)) = (&begun, &claiming.new.reverses) {
+        reversal::mark(db, &claiming.new, undone)?;
+    }
+    Ok(begun)
+}
+
+fn claim(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun> {
     let policy = db.policy(&claiming.new.policy)?;
     let row = db.fresh_row();
     let fresh = Claim {
@@ -62,6 +70,11 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
     if let Some(mine) = &mine
         && !mine.held.is_free(new.now)
     {
+        if mine.same && !mine.held.is_settled() && reversal::is_marked(db, new)? {
+            return Ok(Begun::Undone {
+                sends: mine.held.sends,
+            });
+        }
         return Ok(Begun::Known(known(db, mine, new.now)?));
     }
     if let Some(first) = by_alias(db, new)? {
@@ -83,6 +96,9 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
         }
         release_key(db, holder.row)?;
     }
+    if reversal::is_marked(db, new)? {
+        return Ok(Begun::Undone { sends: 0 });
+    }
     if let Some(mine) = mine {
         return reclaim(db, claiming, policy, &mine).map(Begun::Claimed);
     }
@@ -93,12 +109,13 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
     Err(rusqlite::Error::StatementChangedRows(0))
 }
 
-/// Whether any client uses the id.
+/// Whether any client uses the id, or has undone it.
 fn is_known(db: &Db, new: &NewCall) -> rusqlite::Result<bool> {
     db.conn
         .prepare_cached(
             "SELECT 1 FROM calls WHERE call_id = ?1 \
-             UNION ALL SELECT 1 FROM aliases WHERE call_id = ?1",
+             UNION ALL SELECT 1 FROM aliases WHERE call_id = ?1 \
+             UNION ALL SELECT 1 FROM never_send WHERE call_id = ?1",
         )?
         .exists([new.call_id.as_str()])
 }

@@ -6,7 +6,7 @@ use rusqlite::params;
 
 use super::begin::held_of;
 use super::db::Db;
-use super::{history, read};
+use super::{history, read, reversal};
 use crate::call::time::Wall;
 use crate::ledger::{Claim, Due, Entry, Owner, RowId, Taker};
 
@@ -99,10 +99,12 @@ fn claim(
     history::write(db, row, life, &entry)?;
     let call = read::call(&db.conn, row)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
     let (request, policy) = read::request(&db.conn, row)?;
+    let undo = reversal::request(&db.conn, row, life)?;
     Ok(Due {
         claim: Claim { row, life, fence },
         call,
         request,
         policy,
+        undo,
     })
 }

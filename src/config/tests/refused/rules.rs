@@ -244,10 +244,6 @@ fn keys_of_later_versions_are_refused_rather_than_believed() {
             "4:20 routes[0].idempotency.exclude",
         ),
         (
-            "compensation: { reversal: { url: /x } }",
-            "4:21 routes[0].compensation.reversal",
-        ),
-        (
             "compensation: { alert: { webhook: x } }",
             "4:21 routes[0].compensation.alert",
         ),
