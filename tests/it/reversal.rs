@@ -182,12 +182,12 @@ fn a_call_whose_receipt_speaks_in_the_last_moment_is_not_undone() {
         ("FAILED", "FAILED"),
         ("PROCESSING", "MANUAL"),
     ] {
-        let mut acts = vec![Act::says(Reply::new(500, "")); 3];
+        let mut acts = vec![Act::says(Reply::new(500, "")); 4];
         acts.push(Act::state(word));
         let script = Script::new()
             .request(1, Act::read_all().reset())
             .receipts_of("last", acts);
-        // One question in line, and one in each round.
+        // Two questions in line, and one in each round.
         let world = World::with(script, |config| {
             undoing(config)
                 .set("defaults/retry/base", "2s")
@@ -287,6 +287,17 @@ fn c31_rounds_are_exact_over_twenty_restarts_and_end_with_a_human() {
     let asked_in_line = world.tool.queries("c31").len();
     let mut restarts = 0;
     let row = loop {
+        // Some kills cut a round down right after its question, some come between two rounds.
+        let asked = world.tool.r();
+        let mid_round = world
+            .tool
+            .book()
+            .wait_for(ms(250), |pages| (pages.asked.len() > asked).then_some(()));
+        if mid_round.is_some() && restarts % 2 == 0 {
+            let steps = rounds_of(&world, "c31").len();
+            let done = || (rounds_of(&world, "c31").len() > steps).then_some(());
+            world.gateway.wait_until("the round ends", done);
+        }
         world.crash();
         restarts += 1;
         let rows = world.gateway.dead_letters();
@@ -338,6 +349,7 @@ fn c31_a_dead_letter_that_is_done_already_settles_by_one_question() {
             "done",
             vec![
                 Act::says(Reply::new(500, "")),
+                Act::says(Reply::new(500, "")),
                 Act::state_with("SUCCESS", &Reply::json(201, "{}")),
             ],
         );
@@ -354,8 +366,8 @@ fn c31_a_dead_letter_that_is_done_already_settles_by_one_question() {
     is_over(&world);
     assert_eq!(
         world.tool.queries("done").len(),
-        2,
-        "one in line, one in the round"
+        3,
+        "two in line, one in the round"
     );
     assert_eq!((world.tool.a(), world.tool.e()), (1, 1));
 }
