@@ -84,8 +84,8 @@ impl Entropy {
     }
 }
 
-/// The id of the reversal of a call: no chance in it, so that every send of it, in whatever process,
-/// goes under the same one.
+/// The id of the reversal of a call: no chance in it, so that every send of it, in whatever
+/// process, goes under the same one.
 ///
 /// # Panics
 /// Never: what it makes is a call id.

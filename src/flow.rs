@@ -22,12 +22,15 @@ use crate::telemetry::readiness::Readiness;
 use crate::upstream::headers::Node;
 
 mod admit;
+mod alike;
 mod ask;
 mod call;
+mod canonical;
 pub mod dedup;
 mod drive;
+mod driven;
 mod join;
-mod json;
+pub(crate) mod json;
 mod key;
 mod late;
 mod listen;
@@ -47,6 +50,7 @@ mod running;
 mod settle;
 pub mod told;
 
+pub use key::refusal_by_head;
 pub use late::Registry as LateRegistry;
 pub use pass::PassBody;
 pub use proof::Standing;

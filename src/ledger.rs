@@ -4,7 +4,7 @@
 //! a step. [`begin`](Ledger::begin) is the claim of id and key and the first send in one commit;
 //! [`append`](Ledger::append) writes intentions and needs the current claim;
 //! [`fact`](Ledger::fact) writes what the tool has said and needs none;
-//! [`note`](Ledger::note) writes history and gates nothing. What a verb answered `Ok` to is
+//! [`note`](Ledger::note) writes history and gates nothing; [`Desk`] has the operators' verbs. What a verb answered `Ok` to is
 //! durable; what it answered `Err` to does not count as written.
 //!
 //! `sqlite` is the embedded default, `memory` exists for tests and simulation, and `contract` is
@@ -13,6 +13,7 @@
 
 #[cfg(test)]
 mod contract;
+pub mod desk;
 pub mod error;
 pub mod memory;
 pub mod pending;
@@ -25,17 +26,18 @@ pub mod view;
 
 use std::sync::Arc;
 
+pub use desk::Desk;
 pub use error::LedgerError;
 pub use pending::Pending;
 pub use record::{
-    Begun, Claim, Kept, Known, NewCall, Owner, Reply, RowId, StoredRequest, StoredUndo,
+    Begun, Claim, Kept, KeyScope, Known, NewCall, Owner, Reply, RowId, StoredRequest, StoredUndo,
 };
 pub use step::{
     Contradiction, Entry, Fact, FactWritten, Intention, News, Park, Place, Reason, Verdict, Written,
 };
 pub use view::{
     CallView, Cursor, DeadLetter, DeadState, Due, Filter, Health, OwnerTest, Page, Proof,
-    ProofNote, Purged, Recovered, SettledBy, Settlement, Taker, Tally,
+    ProofNote, Purged, Recovered, SettledBy, Settlement, Sort, Taker, Tally,
 };
 
 use crate::call::id::{CallId, ClientName};
@@ -46,11 +48,12 @@ use crate::call::time::Wall;
 /// Verbs take effect in the order in which one thread hands them over. Each answers
 /// [`LedgerError::Overloaded`] when too many records wait (new calls are refused first, so that
 /// running ones can still be recorded), and an error that says why when nothing can be written.
-pub trait Ledger: Send + Sync {
+pub trait Ledger: Desk {
     /// Claims the call id and the key, and notes the first send, in one commit.
     ///
     /// An id or key whose call is settled and past its window, or was released, is claimed anew in
-    /// the same step: a new life of the same row, with its history kept.
+    /// the same step: a new life of the same row, with its history kept. Names that client and
+    /// scope had before are looked at as well.
     fn begin(&self, call: NewCall) -> Pending<Begun>;
 
     /// Writes what the owner is about to do, if `claim` is still the current one.
@@ -100,7 +103,7 @@ pub trait Ledger: Send + Sync {
     /// Every call with this id, of one client or of all. Empty when the ledger knows none.
     fn view(&self, client: Option<ClientName>, call_id: CallId) -> Pending<Vec<CallView>>;
 
-    /// The dead letters that match, oldest call first, at most `limit` (and never more than
+    /// The dead letters that match, in the order of the filter, at most `limit` (and never more than
     /// [`PAGE_MAX`]), after `from`.
     fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page>;
 

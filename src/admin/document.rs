@@ -104,6 +104,7 @@ pub(super) struct Row {
     fence: i64,
     lease_until: Option<String>,
     ended_at: Option<String>,
+    last_receipt: Option<&'static str>,
 }
 
 impl From<&CallView> for Call {
@@ -169,6 +170,7 @@ impl From<&DeadLetter> for Row {
             fence: row.fence,
             lease_until: row.lease_until.map(rfc3339),
             ended_at: row.ended_at.map(rfc3339),
+            last_receipt: row.last_receipt.map(Answer::as_str),
         }
     }
 }
@@ -185,7 +187,7 @@ fn outcome(call: &CallView) -> Option<Word> {
     }
 }
 
-const fn settled_by(by: SettledBy) -> &'static str {
+pub(super) const fn settled_by(by: SettledBy) -> &'static str {
     match by {
         SettledBy::Answer(_) => "answer",
         SettledBy::Receipt => "receipt",

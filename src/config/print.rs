@@ -46,6 +46,7 @@ impl Config {
             "listen": self.listen.to_string(),
             "limits": {
                 "connections": self.limits.connections,
+                "connections_per_address": self.limits.connections_per_address,
                 "headers": self.limits.headers,
                 "header_bytes": show_size(self.limits.header_bytes),
                 "header_timeout": show_duration(self.limits.header_timeout),
@@ -71,7 +72,11 @@ impl Config {
 
 fn show_client(client: &Client) -> Value {
     let path = client.key_file.display().to_string();
-    json!({ "name": &*client.name, "key_file": escape(&path) })
+    json!({
+        "name": &*client.name,
+        "key_file": escape(&path),
+        "formerly": texts(client.formerly.iter()),
+    })
 }
 
 fn show_route(route: &Route) -> Value {
@@ -126,6 +131,8 @@ fn show_route(route: &Route) -> Value {
     }
     put("response", word(route.response));
     put("on_client_gone", word(policy.on_client_gone));
+    put("detect_new_ids", word(route.detect_new_ids));
+    put("formerly", texts(route.formerly.iter()));
     Value::Object(shown)
 }
 
@@ -266,6 +273,11 @@ fn show_keys(keys: &Idempotency) -> Value {
     if !send.is_empty() {
         shown["send"] = Value::Object(send);
     }
+    if let Some(scope) = &keys.scope {
+        shown["scope"] = (&**scope).into();
+    }
+    let exclude = keys.exclude.iter().map(|place| escape(place.as_str()));
+    shown["exclude"] = exclude.collect();
     shown
 }
 

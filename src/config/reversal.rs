@@ -133,7 +133,8 @@ mod tests {
 
     #[test]
     fn places_are_read_and_other_braces_are_text() {
-        let text = r#"{"order":"{body:/order/id}","of":"{call_id}","id":"{reversal_id}","n":{"k":"{idempotency_key}{receipt:/a~1b}"}}"#;
+        let text = r#"{"order":"{body:/order/id}","of":"{call_id}","id":"{reversal_id}",
+            "n":{"k":"{idempotency_key}{receipt:/a~1b}"}}"#;
         let template = UndoTemplate::parse(text).unwrap();
         assert_eq!(template.to_string(), text);
         let places = |part: &&UndoPart| !matches!(part, UndoPart::Text(_));

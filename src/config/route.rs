@@ -49,6 +49,10 @@ pub struct Route {
     pub reversal: Option<ReversalRule>,
     /// Whether the tool's work can be undone at all (`compensation.reversible`).
     pub reversible: bool,
+    /// What happens to the same request under a new id.
+    pub detect_new_ids: DetectNewIds,
+    /// Names this route had before.
+    pub formerly: Vec<Arc<str>>,
     /// Rounds of this route that may run at once (`compensation.workers`).
     pub compensation_workers: usize,
     /// The numbers and choices one call lives by; each call keeps its own `Arc`.
@@ -175,7 +179,7 @@ pub struct CallIdRule {
     pub header: HeaderName,
     /// The first part of ids made here; the route's name when not set.
     pub prefix: Arc<str>,
-    /// Where a JSON body may carry it; always `None` until `flow` reads it (the key is refused).
+    /// Where a JSON body may carry it.
     pub body: Option<JsonPointer>,
 }
 
@@ -303,6 +307,17 @@ pub enum ResponseMode {
     Collect,
 }
 
+/// What happens to the same request under a new, gateway-made id while the first call is open
+/// (`detect_new_ids`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DetectNewIds {
+    /// It is sent; a warning and a counter tell of it.
+    #[default]
+    Warn,
+    /// It is refused.
+    Block,
+}
+
 /// How a derived key is hashed (`idempotency.hash`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyHash {
@@ -331,6 +346,10 @@ pub struct Idempotency {
     pub send_body: Option<JsonPointer>,
     /// How long ids and keys bind after their call was settled.
     pub window: Duration,
+    /// What keys belong to besides their client; the route's name unless another one is named.
+    pub scope: Option<Arc<str>>,
+    /// Places in a JSON body that do not make another request.
+    pub exclude: Vec<JsonPointer>,
 }
 
 impl Idempotency {

@@ -2,7 +2,9 @@
 //! and the printer alike.
 
 use super::resolved::{LogFormat, LogLevel, Sync};
-use super::route::{Accepted, Credentials, HostMode, KeyHash, ResponseMode, UpstreamKind};
+use super::route::{
+    Accepted, Credentials, DetectNewIds, HostMode, KeyHash, ResponseMode, UpstreamKind,
+};
 use crate::call::outcome::Cause;
 use crate::call::policy::{BelieveNotFound, OnClientGone, OnFailed, Records, UnresolvedAnswer};
 
@@ -43,6 +45,7 @@ words! {
     UpstreamKind { Tool = "tool", Callgate = "callgate" }
     Credentials { Forward = "forward", None = "none" }
     Accepted { Final = "final", Pending = "pending" }
+    DetectNewIds { Warn = "warn", Block = "block" }
     KeyHash { Sha256 = "sha256", Md5 = "md5", Plain = "none" }
     ResponseMode { Auto = "auto", Stream = "stream", Collect = "collect" }
     Cause { Connect = "connect", Timeout = "timeout", Disconnect = "disconnect", Status = "5xx" }

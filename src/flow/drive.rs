@@ -19,6 +19,7 @@ use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::receipt::Answer as Word;
 use crate::call::step::{Event, Step};
 use crate::call::time::{Mono, Wall};
+use crate::crash::{self, Point};
 use crate::ledger::{Entry, Intention, Written};
 use crate::telemetry::labels::AttemptResult;
 use crate::telemetry::log::AttemptLine;
@@ -207,6 +208,7 @@ impl Drive {
             if let Err(step) = self.intend(sent).await {
                 return step;
             }
+            crash::at(Point::ResendNoted);
             if let Some(cause) = cause {
                 self.call.route.metrics.retries.inc(cause);
             }
@@ -281,6 +283,7 @@ impl Drive {
     async fn ended(&mut self, attempt: Attempt, ended: Ended, trouble: Option<Box<str>>) -> Step {
         let (outcome, retry_after) = match ended {
             Ended::Collected(answer) => {
+                crash::at(Point::Answered);
                 let outcome = reading::read(&self.call.route.conf, &answer);
                 let said = (outcome, reading::retry_after(&answer.headers));
                 self.replies.put(attempt.n, Said::Answer(answer));
@@ -330,6 +333,7 @@ impl Drive {
     }
 
     async fn timed_out(&mut self, attempt: Attempt, exchange: Exchange) -> Step {
+        crash::at(Point::TimedOut);
         if exchange.is_unsent() {
             return self.unsent(attempt, "no connection in time");
         }
@@ -398,6 +402,7 @@ impl Drive {
     }
 
     async fn wait(&mut self, d: Duration) -> Step {
+        crash::at(Point::Waiting);
         let began = self.now();
         let slept = self.beside(crate::clock::sleep(d), true).await;
         self.waited += self.now().since(began);
@@ -409,6 +414,7 @@ impl Drive {
 
     async fn close(&mut self) -> Step {
         self.late.close().await;
+        crash::at(Point::Closed);
         self.on(Event::Closed)
     }
 
@@ -466,6 +472,7 @@ impl Drive {
     /// The caller can be told; what may still speak is heard in the background.
     pub(super) fn leave(self: Box<Self>, told: Told) -> Told {
         self.line(&told);
+        crash::at(Point::Telling);
         self.part();
         told
     }

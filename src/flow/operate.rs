@@ -223,9 +223,11 @@ impl Flow {
             Ok(plan) => plan,
             Err(refusal) => return Ordered::Refused(refusal),
         };
+        let driving = self.calls.driven.take(row).await;
         tokio::select! {
             ordered = self.drive_order(core, plan) => ordered,
             () = self.beat(claim, lease) => Ordered::Held { until: None },
+            () = driving.displaced() => Ordered::Held { until: None },
         }
     }
 

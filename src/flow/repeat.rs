@@ -22,6 +22,7 @@ use super::{Flow, Route, dedup, record};
 use crate::call::recovery::{Patience, Recovery, Sending};
 use crate::call::step::{Event, Step};
 use crate::call::time::Wall;
+use crate::crash::{self, Point};
 use crate::ledger::{CallView, Claim, DeadState, Due, Entry, Known, LedgerError, Taker};
 use crate::telemetry::labels::AvoidedBy;
 use crate::telemetry::log::AttemptLine;
@@ -38,6 +39,7 @@ type Brought = (Option<Told>, Vec<AttemptLine>);
 impl Flow {
     /// What a request is told whose id, or key, the same request took before.
     pub(super) async fn repeat(self: &Arc<Self>, core: &Core, visit: &Visit, known: Known) -> Told {
+        crash::at(Point::Repeated);
         let first = known.call.call_id.clone();
         let open = known.call.settled.is_none();
         let letter = known.call.dead_letter.as_ref().filter(|_| open);
@@ -101,9 +103,16 @@ impl Flow {
             self.with_human(core, visit, route, call)
         };
         let decider = Decider::Round(machine);
-        Drive::new(self, core, call, decider, Attendance::nobody())
-            .repeat()
-            .await
+        let row = call.claim.row;
+        let drive = Drive::new(self, core, call, decider, Attendance::nobody());
+        if !queued {
+            return drive.repeat().await;
+        }
+        let driving = self.calls.driven.take(row).await;
+        tokio::select! {
+            brought = drive.repeat() => brought,
+            () = driving.displaced() => nothing,
+        }
     }
 
     /// Leases the dead letter; `None` when somebody else has it by now.
@@ -123,6 +132,7 @@ impl Flow {
         let Some(due) = claimed.await? else {
             return Ok(None);
         };
+        crash::at(Point::Leased);
         let policy = self.policy_of(route, &due);
         let patience = Patience {
             deadline: visit.until,

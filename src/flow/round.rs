@@ -23,6 +23,7 @@ use crate::call::recovery::{Known, Recovery, Sending};
 use crate::call::step::Reason;
 use crate::call::time::Wall;
 use crate::config::snapshot;
+use crate::crash::{self, Point};
 use crate::ledger::{CallView, Claim, DeadState, Due, Intention, Written};
 use crate::telemetry::labels::Round;
 use crate::upstream::Core;
@@ -39,11 +40,14 @@ impl Flow {
         let metrics = Arc::clone(&route.metrics);
         let brought = match self.recovery(core, route, due) {
             Ok((call, machine, lease)) => {
+                crash::at(Point::Leased);
                 let claim = call.claim;
+                let driving = self.calls.driven.take(claim.row).await;
                 let drive = Drive::new(self, core, call, machine, Attendance::nobody());
                 tokio::select! {
                     brought = drive.round() => brought,
                     () = self.beat(claim, lease) => Round::LeaseLost,
+                    () = driving.displaced() => Round::LeaseLost,
                 }
             }
             Err(due) => self.without_route(*due).await,

@@ -13,7 +13,7 @@ use super::late::Allowance;
 use super::proof::Trust;
 use crate::config::route::{ReceiptRule, Route as Written};
 use crate::config::snapshot;
-use crate::ledger::{Proof, ProofNote};
+use crate::ledger::{KeyScope, Proof, ProofNote};
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
 use crate::upstream::{ReceiptEndpoint, ReversalEndpoint, SetupError, Tool};
 
@@ -24,6 +24,8 @@ pub struct Route {
     pub conf: Arc<Written>,
     /// The policy as ledger rows keep it.
     pub policy_text: Arc<str>,
+    /// What its keys belong to.
+    pub scope: Arc<KeyScope>,
     /// Where it is counted.
     pub metrics: Arc<RouteMetrics>,
     /// The tool.
@@ -80,10 +82,12 @@ impl Routes {
             .find(|route| route.conf.matcher.matches(host, path, method))
     }
 
-    /// The route with this name.
+    /// The route with this name, or the one that had it before.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&Arc<Route>> {
-        self.0.iter().find(|route| *route.conf.name == *name)
+        let has = |route: &&Arc<Route>| *route.conf.name == *name;
+        let had = |route: &&Arc<Route>| route.conf.formerly.iter().any(|old| **old == *name);
+        self.0.iter().find(has).or_else(|| self.0.iter().find(had))
     }
 
     /// All of them, in order.
@@ -116,9 +120,16 @@ impl Route {
         };
         let undo = conf.reversal.as_ref();
         let reversal = undo.map(|rule| ReversalEndpoint::new(&conf.upstream, rule, cores));
+        for former in &conf.formerly {
+            metrics.renamed(former, &conf.name);
+        }
         Ok(Arc::new(Self {
             reversal: reversal.transpose()?,
             policy_text: Arc::from(snapshot::encode(&conf.policy)),
+            scope: Arc::new(KeyScope {
+                name: Arc::clone(conf.idempotency.scope.as_ref().unwrap_or(&conf.name)),
+                formerly: conf.formerly.clone().into(),
+            }),
             metrics: metrics.route(&conf.name),
             late: Allowance::new(conf.upstream.late_max),
             conf: Arc::clone(conf),

@@ -18,6 +18,7 @@ use super::{reading, record};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
+use crate::crash::{self, Point};
 use crate::ledger::{Fact, FactWritten, News, SettledBy, Verdict, Written};
 use crate::telemetry::labels::{AvoidedBy, Round};
 use crate::telemetry::log::CallLine;
@@ -34,10 +35,12 @@ impl Drive {
         }
         let fact = self.fact(ending);
         let asks = self.call.route.receipts.is_some();
+        crash::at(Point::Settling);
         match Step::Answer(ending).entry(asks) {
             Durable::Nothing => self.flow.pursue(fact, &self.call),
             Durable::Intention | Durable::Fact => self.write(fact).await?,
         }
+        crash::at(Point::Settled);
         if matches!(ending, Ending::Success(_)) && self.call.place == Place::Line {
             self.probe();
         }
@@ -223,11 +226,13 @@ impl Drive {
         let Some(intention) = unresolved.intention(&self.call, now) else {
             return unresolved;
         };
+        crash::at(Point::Parking);
         let written = self
             .flow
             .ledger
             .append(self.call.claim, now, intention.clone())
             .await;
+        crash::at(Point::Parked);
         match written {
             Ok(Written::Applied) => unresolved.count(&self.call),
             Ok(Written::Stale) => unresolved.recorded = false,
@@ -349,6 +354,7 @@ impl Drive {
         let (core, tasks) = (self.core.clone(), self.flow.tasks.clone());
         drop(core.spawn(tasks.track_future(async move {
             let report = passed.await;
+            crash::at(Point::Streaming);
             let reading = Reading::by_status(status);
             let outcome = match report.broken {
                 None => Outcome::Answered(reading),

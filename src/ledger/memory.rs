@@ -4,6 +4,9 @@
 //! order of everything and needs no runtime. It can be told to fail, which a real disk cannot.
 //! Deliberately absent: speed. It walks its rows where SQLite has an index.
 
+mod claims;
+mod desk;
+mod queue;
 mod row;
 
 use std::collections::BTreeMap;
@@ -18,11 +21,12 @@ use super::rule::Weight;
 use super::view::DeadLetter;
 use super::{
     Begun, CallView, Claim, Cursor, DeadState, Due, Entry, Fact, FactWritten, Filter, Health,
-    Intention, Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, PAGE_MAX, Page, Park,
-    Pending, Place, Proof, ProofNote, Purged, Recovered, RowId, Taker, Tally, Written,
+    Intention, Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, PAGE_MAX, Page, Pending,
+    Proof, ProofNote, Purged, Recovered, RowId, Sort, Taker, Tally, Written,
 };
 use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
+use queue::Lease;
 use row::Row;
 
 /// How many records "may wait" in front of a ledger where none ever does.
@@ -45,15 +49,8 @@ struct Books {
     /// Ids that came with another call's key: that call's row and life.
     aliases: BTreeMap<(CallId, ClientName), (RowId, u32)>,
     last_row: i64,
+    desk: desk::Drawer,
     closed: bool,
-}
-
-/// Who claims one dead letter, and until when.
-struct Lease {
-    taker: Taker,
-    owner: Owner,
-    now: Wall,
-    until: Wall,
 }
 
 impl MemoryLedger {
@@ -106,105 +103,6 @@ fn injected() -> LedgerError {
 }
 
 impl Books {
-    fn begin(&mut self, new: NewCall) -> Begun {
-        let undone = new.reverses.clone().map(|id| {
-            let upstream = Arc::clone(&new.upstream);
-            ((id, new.client.clone(), upstream), new.now)
-        });
-        let begun = self.claim(new);
-        if let (Begun::Claimed(_), Some((id, at))) = (&begun, undone) {
-            self.undone.entry(id).or_insert(at);
-        }
-        begun
-    }
-
-    /// Whether its client has undone this call at its upstream.
-    fn is_undone(&self, call_id: &CallId, client: &ClientName, upstream: &Arc<str>) -> bool {
-        let key = (call_id.clone(), client.clone(), Arc::clone(upstream));
-        self.undone.contains_key(&key)
-    }
-
-    fn claim(&mut self, new: NewCall) -> Begun {
-        let undone = self.is_undone(&new.call_id, &new.client, &new.upstream);
-        let (now, client) = (new.now, new.client.clone());
-        let with_id = |row: &&mut Row| row.view.call_id == new.call_id;
-        let mine = self
-            .rows
-            .values_mut()
-            .filter(with_id)
-            .find(|row| row.view.client == client);
-        let mine = match mine {
-            Some(row) if undone && row.is_open_for(&new) => {
-                return Begun::Undone {
-                    sends: row.view.sends,
-                };
-            }
-            Some(row) if !row.held().is_free(now) => {
-                let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
-                return Begun::Known(row.known(same, now));
-            }
-            other => other.map(|row| row.view.row),
-        };
-        let name = (new.call_id.clone(), client.clone());
-        if let Some(row) = self.by_alias(&name) {
-            if !row.held().is_free(now) {
-                let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
-                return Begun::Known(row.known(same, now));
-            }
-            self.aliases.remove(&name);
-        }
-        let foreign = |row: &Row| {
-            row.view.call_id == new.call_id
-                && row.view.client != client
-                && row.view.upstream == new.upstream
-                && !row.held().is_free(now)
-        };
-        if new.exclusive_id && self.rows.values().any(foreign) {
-            return Begun::Foreign;
-        }
-        if let Some(holder) = self.rows.values_mut().find(|row| row.holds_key_of(&new)) {
-            if !holder.held().is_free(now) {
-                let same = holder.is_same(&new);
-                if same {
-                    let first = (holder.view.row, holder.view.life);
-                    self.aliases.insert(name, first);
-                }
-                return Begun::KeyTaken(holder.known(same, now));
-            }
-            holder.key_binds = false;
-        }
-        if undone {
-            return Begun::Undone { sends: 0 };
-        }
-        let number = mine.unwrap_or_else(|| {
-            self.last_row += 1;
-            RowId(self.last_row)
-        });
-        let old = self.rows.remove(&number);
-        let row = Row::new(number, new, old);
-        let claim = row.claim();
-        self.rows.insert(number, row);
-        Begun::Claimed(claim)
-    }
-
-    /// The call whose key this id came with, in the life it had then.
-    fn by_alias(&mut self, name: &(CallId, ClientName)) -> Option<&mut Row> {
-        let (row, life) = self.aliases.get(name)?;
-        self.rows.get_mut(row).filter(|row| row.view.life == *life)
-    }
-
-    /// The calls whose keys came with this id, of any client.
-    fn aliases_of(&self, call_id: &CallId) -> impl Iterator<Item = &Row> {
-        let names = self
-            .aliases
-            .iter()
-            .filter(move |((id, _), _)| id == call_id);
-        names.filter_map(|(_, (row, life))| {
-            let row = self.rows.get(row)?;
-            (row.view.life == *life).then_some(row)
-        })
-    }
-
     fn append(&mut self, claim: Claim, now: Wall, intention: Intention) -> Written {
         let Some(row) = self.rows.get_mut(&claim.row) else {
             return Written::Stale;
@@ -236,7 +134,7 @@ impl Books {
         if weight == Weight::Gone {
             return FactWritten::Gone;
         }
-        row.view.history.extend(fact.entries);
+        row.note(fact.entries);
         match weight {
             Weight::Gone => FactWritten::Gone,
             Weight::Repeats => FactWritten::Repeated,
@@ -261,91 +159,9 @@ impl Books {
                 Entry::Differs { at, kind, told } => {
                     row.differ(at, kind, &told);
                 }
-                other => row.view.history.push(other),
+                other => row.note([other]),
             }
         }
-    }
-
-    fn claim_due(&mut self, owner: &Owner, now: Wall, lease_until: Wall, limit: usize) -> Vec<Due> {
-        self.give_back_by_hand(now);
-        let mut due: Vec<_> = self
-            .rows
-            .values()
-            .filter_map(|row| Some((row.due(now)?, row.view.row)))
-            .collect();
-        due.sort();
-        due.truncate(limit);
-        due.into_iter()
-            .filter_map(|(_, row)| {
-                Some(
-                    self.rows
-                        .get_mut(&row)?
-                        .claim_round(owner, now, lease_until),
-                )
-            })
-            .collect()
-    }
-
-    fn claim_letter(&mut self, row: RowId, life: u32, lease: &Lease) -> Option<Due> {
-        let row = self.rows.get_mut(&row)?;
-        row.held()
-            .lends_to(lease.taker, life)
-            .then(|| row.claim_round(&lease.owner, lease.now, lease.until))
-    }
-
-    /// What an operator's order left behind whose lease ran out goes back in front of a human.
-    fn give_back_by_hand(&mut self, now: Wall) {
-        let letters = self
-            .rows
-            .values_mut()
-            .filter_map(|row| row.view.dead_letter.as_mut());
-        for letter in letters.filter(|letter| letter.by_hand) {
-            if letter.lease_until.is_some_and(|until| until <= now) {
-                letter.give_back();
-            }
-        }
-    }
-
-    fn recover(&mut self, owner: &Owner, now: Wall, dead: OwnerTest) -> Recovered {
-        let is_dead = |holder: &Owner, lease: Wall| {
-            holder != owner && (dead == OwnerTest::AllOthers || lease <= now)
-        };
-        let mut recovered = Recovered::default();
-        for row in self.rows.values_mut() {
-            if let Some(letter) = &mut row.view.dead_letter {
-                let holder = letter.owner.clone().zip(letter.lease_until);
-                if holder.is_some_and(|(holder, lease)| is_dead(&holder, lease)) {
-                    letter.give_back();
-                    if letter.state == DeadState::Reversing {
-                        letter.next_retry_time = Some(now);
-                    }
-                    recovered.requeued += 1;
-                }
-            } else if row.view.settled.is_none() && is_dead(&row.view.owner, row.view.lease_until) {
-                let sent = row.view.sends > 0;
-                let lost = sent || row.promised;
-                *(if lost {
-                    &mut recovered.parked
-                } else {
-                    &mut recovered.never_sent
-                }) += 1;
-                row.park(
-                    now,
-                    Park {
-                        reason: if lost { "crash" } else { "never-sent" }.into(),
-                        place: if lost {
-                            Place::Queued { due: now }
-                        } else {
-                            Place::NeverSent
-                        },
-                        reached: sent,
-                        last_error: "the gateway ended while the call was in line".into(),
-                        kept: None,
-                    },
-                );
-            }
-        }
-        recovered
     }
 
     fn letters(&self) -> impl Iterator<Item = &DeadLetter> {
@@ -356,21 +172,22 @@ impl Books {
 
     fn dead_letters(&self, filter: &Filter, from: Option<Cursor>, limit: usize) -> Page {
         let limit = limit.clamp(1, PAGE_MAX);
-        let cursor = |letter: &DeadLetter| Cursor {
-            row: letter.row,
-            life: letter.life,
-        };
+        let sort = filter.sort;
+        let place = |letter: &DeadLetter| sort.behind(letter);
         let mut items: Vec<DeadLetter> = self
             .letters()
-            .filter(|letter| from.is_none_or(|from| cursor(letter) > from))
             .filter(|letter| row::matches(filter, letter))
-            .take(limit + 1)
+            .filter(|letter| from.is_none_or(|from| row::stands_after(sort, letter, from)))
             .cloned()
             .collect();
+        items.sort_by_key(place);
+        if sort == Sort::Newest {
+            items.reverse();
+        }
         let more = items.len() > limit;
         items.truncate(limit);
         Page {
-            next: if more { items.last().map(cursor) } else { None },
+            next: if more { items.last().map(place) } else { None },
             items,
         }
     }
@@ -404,8 +221,10 @@ impl Books {
         for row in &ripe {
             self.rows.remove(row);
             self.aliases.retain(|_, (of, _)| of != row);
+            self.desk.forget(*row);
         }
         self.undone.retain(|_, at| at.after(retention) > now);
+        self.desk.purge(now, retention);
         Purged {
             calls: ripe.len() as u64,
             more: ripe.len() >= batch,
@@ -480,8 +299,7 @@ impl Ledger for MemoryLedger {
             let is_meant = |of: &ClientName| client.as_ref().is_none_or(|c| c == of);
             let named = |row: &&Row| row.view.call_id == call_id && is_meant(&row.view.client);
             books
-                .aliases_of(&call_id)
-                .filter(|row| is_meant(&row.view.client))
+                .aliases_of(&call_id, is_meant)
                 .chain(books.rows.values().filter(named))
                 .map(|row| row.view.clone())
                 .collect()

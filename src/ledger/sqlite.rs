@@ -14,6 +14,7 @@ mod begin;
 mod checkpoint;
 mod claim;
 mod db;
+mod desk;
 mod fact;
 mod history;
 mod list;

@@ -155,6 +155,8 @@ labels! {
     Bound {
         /// `limits.connections`.
         Connections = "connections",
+        /// `limits.connections_per_address`.
+        ConnectionsPerAddress = "connections-per-address",
         /// `upstream.late_max`: the oldest late exchange was reset.
         LateExchanges = "late-exchanges",
         /// `ledger.queue`: the call was refused as overloaded.

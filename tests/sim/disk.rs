@@ -4,6 +4,8 @@
 //! Verbs take effect in the order they were handed over, as the trait promises, and an answer
 //! comes only after the verb took effect.
 
+mod desk;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 

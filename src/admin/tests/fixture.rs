@@ -138,5 +138,6 @@ pub(crate) fn dead(id: &str) -> DeadLetter {
         ended_at: None,
         by_hand: false,
         reversals: 0,
+        last_receipt: None,
     }
 }

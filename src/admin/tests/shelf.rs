@@ -1,6 +1,8 @@
 //! A ledger that only shows what a test put on its shelf; every verb that would change something
 //! is refused.
 
+mod desk;
+
 use super::*;
 use crate::call::id::{CallId, ClientName};
 use crate::ledger::{
@@ -16,6 +18,9 @@ pub(crate) struct Shelf {
     pub(crate) dead: Vec<DeadLetter>,
     pub(crate) next: Option<Cursor>,
     pub(crate) tally: Vec<Tally>,
+    pub(crate) audit: Vec<crate::ledger::desk::AuditLine>,
+    pub(crate) differing: Vec<crate::ledger::desk::Differing>,
+    pub(crate) jobs: Vec<crate::ledger::desk::job::Job>,
     pub(crate) overloaded: bool,
     pub(crate) failing: Mutex<Option<Arc<str>>>,
     /// What was asked for last.

@@ -18,7 +18,7 @@ use crate::config::key_template::KeyTemplate;
 use crate::config::matcher::{Matcher, PathPattern};
 use crate::config::report::Path;
 use crate::config::route::{
-    Accepted, BodyLimits, CallIdRule, Effects, Idempotency, ResponseMode, Route,
+    Accepted, BodyLimits, CallIdRule, DetectNewIds, Effects, Idempotency, ResponseMode, Route,
 };
 use crate::config::words::Word;
 
@@ -37,6 +37,7 @@ impl Builder<'_> {
             self.judge_order(&own, &route, &routes);
             routes.push(Arc::new(route));
         }
+        self.judge_former_routes(elements, &path, &routes);
         routes
     }
 
@@ -67,6 +68,8 @@ impl Builder<'_> {
             idempotency: self.idempotency(&scope.section("idempotency")),
             reversal,
             reversible: compensation.flag("reversible", true),
+            detect_new_ids: scope.word("detect_new_ids", DetectNewIds::default()),
+            formerly: self.each(own, "formerly", names::route).unwrap_or_default(),
             compensation_workers: scope
                 .section("compensation")
                 .whole("workers", defaults::COMPENSATION_WORKERS),
@@ -98,7 +101,7 @@ impl Builder<'_> {
             prefix: self
                 .parsed(scope, "prefix", names::node)
                 .unwrap_or_else(|| name.clone()),
-            body: self.parsed(scope, "body", names::pointer),
+            body: self.parsed(scope, "body", names::member),
         }
     }
 
@@ -115,6 +118,10 @@ impl Builder<'_> {
             window: scope.duration("window", default.window),
             send_header: self.parsed(&send, "header", names::free_header_name),
             send_body: self.parsed(&send, "body", names::member),
+            scope: self.parsed(scope, "scope", names::node),
+            exclude: self
+                .each(scope, "exclude", names::member)
+                .unwrap_or(default.exclude),
         }
     }
 

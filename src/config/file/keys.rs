@@ -9,7 +9,9 @@ use crate::call::policy::{
     BelieveNotFound, MAX_RETRIES_MAX, OnClientGone, OnFailed, Records, UnresolvedAnswer,
 };
 use crate::config::resolved::{LogFormat, LogLevel, Sync};
-use crate::config::route::{Accepted, Credentials, HostMode, KeyHash, ResponseMode, UpstreamKind};
+use crate::config::route::{
+    Accepted, Credentials, DetectNewIds, HostMode, KeyHash, ResponseMode, UpstreamKind,
+};
 use crate::config::words::Word;
 
 /// One key of a section.
@@ -102,6 +104,12 @@ const HEADERS: Kind = Kind::List {
     of: &HEADER,
     min: 0,
     max: NAMES_MAX,
+};
+/// More renamings than a route or client goes through in the longest window.
+const FORMER_NAMES: Kind = Kind::List {
+    of: &Kind::Text("a name it had before"),
+    min: 0,
+    max: 16,
 };
 const WORDS: Kind = Kind::List {
     of: &Kind::Text("a state word of the tool"),

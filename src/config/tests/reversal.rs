@@ -34,7 +34,8 @@ fn a_reversal_is_read_with_everything_it_can_say() {
     let text = undoing(
         "compensation:\n  reversal:\n    url: \"https://undo.internal:8443/x/{reversal_id}\"\n    \
          method: DELETE\n    headers: { X-Why: timeout }\n    \
-         body: '{\"o\": \"{body:/order/id}\", \"k\": \"{idempotency_key}\", \"s\": \"{receipt:/state}\", \"c\": \"{call_id}\"}'\n    \
+         body: '{\"o\": \"{body:/order/id}\", \"k\": \"{idempotency_key}\", \
+         \"s\": \"{receipt:/state}\", \"c\": \"{call_id}\"}'\n    \
          when: [NOT_FOUND]\n    min_age: 20s\n    max_age: 12h",
     );
     let config = read(&text).unwrap();
@@ -99,7 +100,8 @@ fn what_a_reversal_cannot_mean_is_refused() {
         // Two rounds of 19h and 24h for the reversal's own age are more than a day of memory.
         (
             undoing(
-                "compensation: { rounds: [1h, 18h], reversal: { url: \"/{call_id}\", min_age: 2h } }",
+                "compensation: { rounds: [1h, 18h], reversal: { url: \"/{call_id}\", \
+                 min_age: 2h } }",
             ),
             "the reversal's tries",
         ),

@@ -131,6 +131,7 @@ fn a_human_and_a_dead_letter_are_named() {
         ended_at: None,
         by_hand: false,
         reversals: 0,
+        last_receipt: None,
     };
     let queued = CallView {
         state: State::Unknown,

@@ -29,7 +29,9 @@ pub(crate) fn an_id_is_claimed_once_by_64_racing_callers(make: Factory) {
         match racer.join().unwrap() {
             Begun::Claimed(_) => claimed += 1,
             Begun::Known(known) | Begun::KeyTaken(known) => assert!(known.same_request),
-            Begun::Foreign | Begun::Undone { .. } => panic!("nobody else is here"),
+            Begun::Foreign | Begun::Undone { .. } | Begun::Alike(_) => {
+                panic!("nobody else is here")
+            }
         }
     }
     assert_eq!(claimed, 1);
@@ -284,6 +286,7 @@ pub(crate) fn keys_are_apart_by_client_and_route(make: Factory) {
     });
     world.claim(NewCall {
         route: "returns".into(),
+        scope: scope("returns", &[]),
         ..keyed("c", "k")
     });
     assert!(matches!(world.begin(keyed("d", "k")), Begun::KeyTaken(_)));

@@ -168,6 +168,7 @@ pub(crate) fn parking_is_one_step(make: Factory) {
         ended_at: None,
         by_hand: false,
         reversals: 0,
+        last_receipt: None,
     };
     assert_eq!(view.dead_letter, Some(expected));
     assert_eq!(

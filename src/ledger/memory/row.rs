@@ -8,14 +8,18 @@ use crate::call::time::Wall;
 use crate::ledger::rule::Held;
 use crate::ledger::view::{DeadLetter, Difference};
 use crate::ledger::{
-    CallView, Claim, Contradiction, DeadState, Due, Entry, Filter, Intention, Known, NewCall, News,
-    Owner, Park, Place, RowId, SettledBy, Settlement, StoredRequest, StoredUndo, Verdict,
+    CallView, Claim, Contradiction, Cursor, DeadState, Due, Entry, Filter, Intention, Known,
+    NewCall, Owner, RowId, Sort, StoredRequest, StoredUndo,
 };
+
+mod ends;
 
 /// A call's row.
 pub(super) struct Row {
     pub(super) view: CallView,
     pub(super) key_binds: bool,
+    /// What its key belongs to.
+    scope: Arc<str>,
     pub(super) promised: bool,
     /// Dead letters of earlier lives.
     pub(super) past: Vec<DeadLetter>,
@@ -75,6 +79,7 @@ impl Row {
         };
         Self {
             key_binds: view.idempotency_key.is_some(),
+            scope: Arc::clone(&new.scope.name),
             view,
             promised: new.promised,
             past,
@@ -126,8 +131,16 @@ impl Row {
         self.key_binds
             && new.idempotency_key.is_some()
             && self.view.idempotency_key == new.idempotency_key
-            && self.view.client == new.client
-            && self.view.route == new.route
+            && new.client.is_or_was(self.view.client.as_str())
+            && new.scope.names().any(|scope| *scope == self.scope)
+    }
+
+    /// Whether it waits in the compensation queue and asks for the same.
+    pub(super) fn is_alike(&self, new: &NewCall) -> bool {
+        self.is_same(new)
+            && new.client.is_or_was(self.view.client.as_str())
+            && new.is_route(&self.view.route)
+            && self.held().dead.is_some_and(DeadState::is_open)
     }
 
     pub(super) fn known(&mut self, same: bool, now: Wall) -> Box<Known> {
@@ -209,22 +222,6 @@ impl Row {
         }
     }
 
-    fn reversed(&mut self, now: Wall) {
-        self.end(now, Verdict::Failed, SettledBy::Reversal);
-        let Some(letter) = &mut self.view.dead_letter else {
-            return;
-        };
-        letter.release(DeadState::Reversed);
-        letter.next_retry_time = None;
-        letter.ended_at = Some(now);
-        self.view.history.push(Entry::Parked {
-            at: now,
-            state: DeadState::Reversed,
-            reason: "reversed".into(),
-            round: letter.round,
-        });
-    }
-
     fn move_on(
         &mut self,
         state: DeadState,
@@ -259,95 +256,15 @@ impl Row {
         }
     }
 
-    pub(super) fn park(&mut self, now: Wall, how: Park) {
-        let view = &mut self.view;
-        let (state, due, ended_at) = match how.place {
-            Place::Queued { due } => (DeadState::Queued, Some(due), None),
-            Place::Manual => (DeadState::Manual, None, None),
-            Place::NeverSent => (DeadState::Failed, None, Some(now)),
-        };
-        view.updated_at = now;
-        view.state = match (how.place, how.reached) {
-            (Place::NeverSent, _) => State::Failed,
-            (_, true) => State::Unknown,
-            (_, false) => State::Received,
-        };
-        if how.kept.is_some() {
-            view.kept.clone_from(&how.kept);
-        }
-        view.dead_letter = Some(DeadLetter {
-            row: view.row,
-            life: view.life,
-            call_id: view.call_id.clone(),
-            route: Arc::clone(&view.route),
-            client: view.client.clone(),
-            business_key: view.business_key.clone(),
-            idempotency_key: view.idempotency_key.clone(),
-            reason: Arc::from(&*how.reason),
-            last_error: how.last_error,
-            fail_count: 0,
-            next_retry_time: due,
-            create_time: now,
-            state,
-            round: 0,
-            owner: None,
-            fence: self.fence,
-            lease_until: None,
-            ended_at,
-            by_hand: false,
-            reversals: 0,
-        });
-        view.history.push(Entry::Parked {
-            at: now,
-            state,
-            reason: how.reason,
-            round: 0,
-        });
-        if how.place == Place::NeverSent {
-            self.end(now, Verdict::Failed, SettledBy::NeverSent);
-            self.view.binds = false;
-            self.key_binds = false;
-        }
-    }
-
-    fn end(&mut self, now: Wall, verdict: Verdict, by: SettledBy) {
-        self.view.state = verdict.state();
-        self.view.kept = None;
-        self.view.updated_at = now;
-        self.touched = self.touched.max(now);
-        self.view.settled = Some(Settlement {
-            verdict,
-            by,
-            at: now,
-            reply: None,
-            document: None,
-        });
-    }
-
-    pub(super) fn settle(&mut self, now: Wall, news: News) {
-        let (verdict, bindings) = (news.verdict(), news.bindings());
-        let (by, told, receipt) = match news {
-            News::Answer { n, reply, .. } | News::Unbinding { n, reply } => {
-                (SettledBy::Answer(n), Some(reply), None)
+    /// Adds history.
+    pub(super) fn note(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        for entry in entries {
+            if let (Entry::Receipt { answer, .. }, Some(letter)) =
+                (&entry, &mut self.view.dead_letter)
+            {
+                letter.last_receipt = Some(*answer);
             }
-            News::Receipt {
-                reply, document, ..
-            } => (SettledBy::Receipt, reply, document),
-        };
-        self.end(now, verdict, by);
-        self.view.binds = bindings.id;
-        self.key_binds &= bindings.key;
-        if let Some(settlement) = &mut self.view.settled {
-            settlement.reply = told;
-            settlement.document = receipt;
-        }
-        if let Some(letter) = &mut self.view.dead_letter {
-            letter.release(match verdict {
-                Verdict::Success => DeadState::Settled,
-                Verdict::Failed => DeadState::Failed,
-            });
-            letter.next_retry_time = None;
-            letter.ended_at = Some(now);
+            self.view.history.push(entry);
         }
     }
 
@@ -415,14 +332,6 @@ impl Row {
             undo: self.undo.clone(),
         }
     }
-
-    /// Whether nothing needs the row any more.
-    pub(super) fn is_ripe(&self, now: Wall, retention: Duration) -> bool {
-        let forgotten = self.view.settled.is_some() && self.touched.after(self.window) <= now;
-        let over =
-            |letter: &DeadLetter| letter.ended_at.is_some_and(|at| at.after(retention) <= now);
-        forgotten && self.past.iter().chain(&self.view.dead_letter).all(over)
-    }
 }
 
 impl DeadLetter {
@@ -470,4 +379,30 @@ pub(super) fn matches(filter: &Filter, letter: &DeadLetter) -> bool {
             .call_id
             .as_ref()
             .is_none_or(|id| *id == letter.call_id)
+        && filter
+            .receipt
+            .is_none_or(|said| letter.last_receipt == Some(said))
+        && filter
+            .text
+            .as_ref()
+            .is_none_or(|text| holds(letter, &text.to_ascii_lowercase()))
+        && (filter.within.is_empty() || filter.within.contains(&letter.state))
+}
+
+fn holds(letter: &DeadLetter, text: &str) -> bool {
+    let keys = [&letter.business_key, &letter.idempotency_key];
+    let keys = keys.into_iter().filter_map(|key| key.as_deref());
+    [letter.call_id.as_str(), &letter.reason, &letter.last_error]
+        .into_iter()
+        .chain(keys)
+        .any(|place| place.to_ascii_lowercase().contains(text))
+}
+
+/// Whether a dead letter stands behind a cursor.
+pub(super) fn stands_after(sort: Sort, letter: &DeadLetter, from: Cursor) -> bool {
+    let place = sort.behind(letter);
+    match sort {
+        Sort::Newest => place < from,
+        Sort::Oldest | Sort::Due | Sort::Fails => place > from,
+    }
 }

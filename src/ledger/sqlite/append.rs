@@ -27,19 +27,31 @@ pub(super) fn append(
     if matches!(intention, Intention::Send { .. }) && reversal::is_undone(db, claim.row)? {
         return Ok(Written::Stale);
     }
+    write(db, claim, now, intention, held.dead.is_some())?;
+    Ok(Written::Applied)
+}
+
+/// Writes an intention that is known to fit.
+fn write(
+    db: &Db,
+    claim: Claim,
+    now: Wall,
+    intention: &Intention,
+    parked: bool,
+) -> rusqlite::Result<()> {
     match intention {
         Intention::Send {
             n,
             cause,
             lease_until,
         } => {
-            let state = if held.dead.is_none() {
-                State::Processing
-            } else {
+            let state = if parked {
                 State::Unknown
+            } else {
+                State::Processing
             };
             note_send(db, claim, now, *n, state)?;
-            hold(db, claim.row, *lease_until, held.dead.is_some())?;
+            hold(db, claim.row, *lease_until, parked)?;
             if *n > 1 {
                 let sent = Entry::Sent {
                     at: now,
@@ -91,7 +103,7 @@ pub(super) fn append(
         Intention::Reversed => reversal::done(db, claim, now)?,
         Intention::ReleaseLease => release(db, claim)?,
     }
-    Ok(Written::Applied)
+    Ok(())
 }
 
 /// Extends a lease, if the claim is current and somebody works under it.

@@ -87,7 +87,8 @@ fn claim(
     db.conn
         .prepare_cached(
             "UPDATE dead_letter SET by_hand = (state = 'MANUAL'), \
-             state = iif(state = 'REVERSING', state, 'RUNNING'), owner = ?3, fence = ?4, lease_until = ?5 \
+             state = iif(state = 'REVERSING', state, 'RUNNING'), owner = ?3, fence = ?4, \
+             lease_until = ?5 \
              WHERE call = ?1 AND life = ?2",
         )?
         .execute(params![row.0, life, owner.as_str(), fence, lease_until.0])?;

@@ -292,7 +292,7 @@ fn differences(conn: &Connection, row: RowId, life: u32) -> rusqlite::Result<Vec
 /// The columns of a dead letter, in the order in which [`dead_row`] reads them.
 pub(super) const DEAD: &str = "SELECT call, life, call_id, route, client, business_key, \
     request_id, reason, last_error, fail_count, next_retry_time, create_time, state, round, owner, \
-    fence, lease_until, ended_at, by_hand, reversals FROM dead_letter";
+    fence, lease_until, ended_at, by_hand, reversals, last_receipt FROM dead_letter";
 
 fn dead_letter(conn: &Connection, row: RowId, life: u32) -> rusqlite::Result<Option<DeadLetter>> {
     let sql = format!("{DEAD} WHERE call = ?1 AND life = ?2");
@@ -323,6 +323,7 @@ pub(super) fn dead_row(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
         ended_at: row.get::<_, Option<i64>>(17)?.map(Wall),
         by_hand: row.get(18)?,
         reversals: row.get(19)?,
+        last_receipt: words::optional_word(row, 20, words::answer)?,
     })
 }
 

@@ -1,4 +1,4 @@
-//! The reversal of a call as it is written: that it is sent, that it is sent again, that it is done.
+//! The reversal of a call as it is written: that it is sent, is sent again, is done.
 
 use bytes::Bytes;
 use http::Method;
@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::db::Db;
 use super::{history, words};
-use crate::call::id::CallId;
+use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
 use crate::ledger::{Claim, DeadState, Entry, NewCall, RowId, SettledBy, StoredUndo};
 
@@ -99,24 +99,33 @@ pub(super) fn request(
 pub(super) fn mark(db: &Db, new: &NewCall, undone: &CallId) -> rusqlite::Result<()> {
     let sql = "INSERT OR IGNORE INTO never_send (call_id, client, upstream, by, at) \
                VALUES (?1, ?2, ?3, ?4, ?5)";
-    db.conn.prepare_cached(sql)?.execute(params![
-        undone.as_str(),
-        new.client.as_str(),
-        &*new.upstream,
-        new.call_id.as_str(),
-        new.now.0
-    ])?;
+    for client in names(new) {
+        db.conn.prepare_cached(sql)?.execute(params![
+            undone.as_str(),
+            client.as_str(),
+            &*new.upstream,
+            new.call_id.as_str(),
+            new.now.0
+        ])?;
+    }
     Ok(())
 }
 
 /// Whether its client has undone the id of a call that enters.
 pub(super) fn is_marked(db: &Db, new: &NewCall) -> rusqlite::Result<bool> {
     let sql = "SELECT 1 FROM never_send WHERE call_id = ?1 AND client = ?2 AND upstream = ?3";
-    db.conn.prepare_cached(sql)?.exists(params![
-        new.call_id.as_str(),
-        new.client.as_str(),
-        &*new.upstream
-    ])
+    for client in names(new) {
+        let marked = params![new.call_id.as_str(), client.as_str(), &*new.upstream];
+        if db.conn.prepare_cached(sql)?.exists(marked)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The name the client has and those it had: a mark holds under all of them.
+fn names(new: &NewCall) -> impl Iterator<Item = &ClientName> {
+    std::iter::once(&new.client).chain(new.client.formerly())
 }
 
 /// Whether its client has undone a call that is there.

@@ -4,7 +4,7 @@ use rusqlite::params;
 
 use super::append::park;
 use super::db::Db;
-use super::{history, reversal, words};
+use super::{desk, history, reversal, words};
 use crate::call::time::Wall;
 use crate::ledger::{Owner, OwnerTest, Park, Place, Proof, Purged, Recovered, RowId};
 
@@ -102,6 +102,7 @@ pub(super) fn purge(db: &Db, now: Wall, batch: usize) -> rusqlite::Result<Purged
             |row| Ok((row.get(0)?, row.get(1)?)),
         )?
         .collect::<rusqlite::Result<_>>()?;
+    desk::purge(db, now)?;
     let mut purged = Purged {
         calls: 0,
         more: found.len().max(forgotten) >= batch,
@@ -126,6 +127,7 @@ fn remove(db: &Db, row: i64) -> rusqlite::Result<()> {
         "DELETE FROM dead_letter WHERE call = ?1",
         "DELETE FROM aliases WHERE call = ?1",
         "DELETE FROM reversals WHERE call = ?1",
+        "DELETE FROM audit WHERE call = ?1",
         "DELETE FROM calls WHERE id = ?1",
     ] {
         db.conn.prepare_cached(sql)?.execute([row])?;

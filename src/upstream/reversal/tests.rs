@@ -55,7 +55,10 @@ fn an_undo_request_is_filled_in_from_the_call_and_its_receipt() {
             String::new()
         )
     );
-    let json = r#"{"o":"{body:/order/id}","n":{body:/order/n},"l":{body:/lines},"k":"{idempotency_key}","s":"{receipt:/state}","no":{receipt:/no}}"#;
+    let json = concat!(
+        r#"{"o":"{body:/order/id}","n":{body:/order/n},"l":{body:/lines},"#,
+        r#""k":"{idempotency_key}","s":"{receipt:/state}","no":{receipt:/no}}"#
+    );
     assert_eq!(
         made("/undo", Some(json)).1,
         r#"{"o":"A \"1\"","n":7,"l":[1,2],"k":"k\"1","s":"UNKNOWN","no":12}"#

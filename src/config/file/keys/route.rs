@@ -23,6 +23,9 @@ keys! {
         response: Kind::Word(ResponseMode::NAMES);
         /// What the caller's leaving changes: nothing, or no new send starts.
         on_client_gone: Kind::Word(OnClientGone::NAMES);
+        /// The same request under a new id while the first call is open: sent and warned about, or
+        /// refused.
+        detect_new_ids: Kind::Word(DetectNewIds::NAMES);
     }
     pub(super) ROUTE {
         /// The route's name: its identity over reloads, and a metric label.
@@ -63,8 +66,11 @@ keys! {
         response: Kind::Word(ResponseMode::NAMES);
         /// What the caller's leaving changes: nothing, or no new send starts.
         on_client_gone: Kind::Word(OnClientGone::NAMES);
-        /// Names this route had before.
-        formerly: Kind::Later;
+        /// The same request under a new id while the first call is open: sent and warned about, or
+        /// refused.
+        detect_new_ids: Kind::Word(DetectNewIds::NAMES);
+        /// Names this route had before: its keys and dead letters are still its own.
+        formerly: FORMER_NAMES;
     }
     pub(super) MATCH {
         /// The host asked for.
@@ -108,6 +114,6 @@ keys! {
         /// The first part of ids made here; the route's name when not set.
         prefix: Kind::Text("1 to 48 letters, digits, `.`, `_` and `-`");
         /// Where a JSON body may carry it.
-        body: Kind::Later;
+        body: POINTER;
     }
 }
