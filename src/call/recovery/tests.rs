@@ -378,7 +378,8 @@ proptest! {
         let (mut sends, mut round, mut ended) = (1u8, 1u32, false);
         while !ended {
             prop_assert!(round <= rounds);
-            let mut recovery = round_of(Policy::clone(&made), round, (sends, true), Sending::Allowed);
+            let known = (sends, true);
+            let mut recovery = round_of(Policy::clone(&made), round, known, Sending::Allowed);
             let mut step = recovery.on(Event::Begun, Mono(0), Chance::new(0.5));
             let before = sends;
             for _ in 0..20 {

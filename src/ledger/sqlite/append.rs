@@ -5,6 +5,7 @@ use rusqlite::params;
 use super::begin::held_of;
 use super::db::Db;
 use super::reply::Columns;
+use crate::call::outcome::Cause;
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::{Claim, DeadState, Entry, Intention, Park, Place, RowId, SettledBy, Written};
@@ -45,21 +46,8 @@ fn write(
             cause,
             lease_until,
         } => {
-            let state = if parked {
-                State::Unknown
-            } else {
-                State::Processing
-            };
-            note_send(db, claim, now, *n, state)?;
+            note_send(db, claim, now, (*n, *cause), parked)?;
             hold(db, claim.row, *lease_until, parked)?;
-            if *n > 1 {
-                let sent = Entry::Sent {
-                    at: now,
-                    n: *n,
-                    cause: *cause,
-                };
-                history::write(db, claim.row, claim.life, &sent)?;
-            }
         }
         Intention::Park(how) => park(db, claim.row, claim.life, now, how)?,
         Intention::NextRound {
@@ -117,12 +105,27 @@ pub(super) fn extend(db: &Db, claim: Claim, lease_until: Wall) -> rusqlite::Resu
     }
 }
 
-fn note_send(db: &Db, claim: Claim, now: Wall, n: u32, state: State) -> rusqlite::Result<()> {
+fn note_send(
+    db: &Db,
+    claim: Claim,
+    now: Wall,
+    (n, cause): (u32, Option<Cause>),
+    parked: bool,
+) -> rusqlite::Result<()> {
+    let state = if parked {
+        State::Unknown
+    } else {
+        State::Processing
+    };
     let sql = "UPDATE calls SET sends = ?2, state = ?3, updated_at = ?4, \
                first_sent_at = coalesce(first_sent_at, ?4) WHERE id = ?1";
     db.conn
         .prepare_cached(sql)?
         .execute(params![claim.row.0, n, state.as_str(), now.0])?;
+    if n > 1 {
+        let sent = Entry::Sent { at: now, n, cause };
+        history::write(db, claim.row, claim.life, &sent)?;
+    }
     Ok(())
 }
 
