@@ -10,6 +10,7 @@ pub mod clients;
 mod defaults;
 pub mod file;
 pub mod key_template;
+pub mod limits;
 mod load;
 pub mod matcher;
 mod print;

@@ -33,6 +33,7 @@ mod join;
 pub(crate) mod json;
 mod key;
 mod late;
+pub mod limits;
 mod listen;
 pub mod operate;
 mod parting;

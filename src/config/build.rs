@@ -15,6 +15,7 @@ use scope::Scope;
 
 mod clients;
 mod formerly;
+mod limits;
 mod names;
 mod receipt;
 mod reversal;

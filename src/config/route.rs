@@ -12,6 +12,7 @@ use http::header::HeaderName;
 use http::{HeaderMap, Method, StatusCode};
 
 use super::key_template::KeyTemplate;
+use super::limits::{Concurrency, RetryBudget, RouteLimits};
 use super::matcher::Matcher;
 use super::reversal::ReversalRule;
 use super::template::{JsonPointer, Template};
@@ -49,6 +50,8 @@ pub struct Route {
     pub reversal: Option<ReversalRule>,
     /// Whether the tool's work can be undone at all (`compensation.reversible`).
     pub reversible: bool,
+    /// What is let in.
+    pub limits: RouteLimits,
     /// What happens to the same request under a new id.
     pub detect_new_ids: DetectNewIds,
     /// Names this route had before.
@@ -82,6 +85,10 @@ pub struct Upstream {
     pub late_max: usize,
     /// The field that tells the tool who calls. `None`: the tool sees one name space of call ids.
     pub tenant_header: Option<HeaderName>,
+    /// Sends at once; `None`: unbounded.
+    pub concurrency: Option<Concurrency>,
+    /// What may be sent again; `None`: what each call's policy allows.
+    pub retry_budget: Option<RetryBudget>,
     /// Addresses this tool had before, normalised.
     pub formerly: Vec<Arc<str>>,
 }

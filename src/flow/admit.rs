@@ -108,7 +108,7 @@ impl Flow {
         let alone = visit.is_nameless() && conf.detect_new_ids == DetectNewIds::Block;
         let before = lead.stand(&conf.name, alone);
         let told = match before.filter(|_| visit.is_nameless()) {
-            Some(first) => match visit.suspected(&first) {
+            Some(first) => match visit.suspected(&first, core.clock.mono()) {
                 Some(refused) => visit.lined(refused, core),
                 None => self.begin(core, visit, &lead, false).await,
             },
@@ -153,13 +153,15 @@ impl Flow {
                     visit.line(&told, &[], core);
                     return told;
                 }
-                Ok(Begun::Alike(first)) => match visit.suspected(&first.call.call_id) {
-                    Some(refused) => return visit.lined(refused, core),
-                    None => {
-                        wary = false;
-                        continue;
+                Ok(Begun::Alike(first)) => {
+                    match visit.suspected(&first.call.call_id, core.clock.mono()) {
+                        Some(refused) => return visit.lined(refused, core),
+                        None => {
+                            wary = false;
+                            continue;
+                        }
                     }
-                },
+                }
                 Ok(Begun::Foreign) => return visit.refused(dedup::foreign_problem(), core),
                 Err(e) => return visit.refused(self.unrecorded(&visit.request, &e), core),
             };

@@ -157,7 +157,8 @@ pub(super) fn undone(call_id: CallId, source: IdSource, sends: u32) -> Told {
 fn queued(call: &CallView, state: DeadState) -> Told {
     let whose = match state {
         DeadState::Queued | DeadState::Running => "the gateway goes on asking the tool",
-        DeadState::Manual | DeadState::Discarded => "it is in front of an operator",
+        DeadState::Manual => "it is in front of an operator",
+        DeadState::Discarded => "an operator has given it up, and nothing is sent for it",
         DeadState::Settled | DeadState::Failed | DeadState::Reversing | DeadState::Reversed => {
             "its end is recorded"
         }

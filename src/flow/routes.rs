@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use http::Method;
 
+use super::alike::Lines;
 use super::late::Allowance;
 use super::proof::Trust;
 use crate::config::route::{ReceiptRule, Route as Written};
@@ -34,6 +35,8 @@ pub struct Route {
     pub receipts: Option<Receipts>,
     /// How its calls are undone; `None` when they never are.
     pub reversal: Option<Arc<ReversalEndpoint>>,
+    /// Lines about suspected repeats (`detect_new_ids`).
+    pub repeats_logged: Lines,
     /// The bound on exchanges past their attempt timeout.
     pub late: Allowance,
 }
@@ -131,6 +134,7 @@ impl Route {
                 formerly: conf.formerly.clone().into(),
             }),
             metrics: metrics.route(&conf.name),
+            repeats_logged: Lines::default(),
             late: Allowance::new(conf.upstream.late_max),
             conf: Arc::clone(conf),
             tool,

@@ -156,7 +156,7 @@ labels! {
         /// `limits.connections`.
         Connections = "connections",
         /// `limits.connections_per_address`.
-        ConnectionsPerAddress = "connections-per-address",
+        ConnectionsPerAddress = "address-connections",
         /// `upstream.late_max`: the oldest late exchange was reset.
         LateExchanges = "late-exchanges",
         /// `ledger.queue`: the call was refused as overloaded.

@@ -13,6 +13,7 @@
 
 mod answers;
 mod bodies;
+mod bulk;
 mod chains;
 mod check_command;
 mod clients;
@@ -28,6 +29,7 @@ mod kills;
 mod leaving;
 mod ledger;
 mod new_ids;
+mod operators;
 mod plain;
 mod process;
 mod receipts;

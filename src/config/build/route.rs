@@ -35,6 +35,7 @@ impl Builder<'_> {
             let own = Scope::new(element, &path);
             let route = self.route(&own, &beneath, &path);
             self.judge_order(&own, &route, &routes);
+            self.judge_shared(&own, &route, &routes);
             routes.push(Arc::new(route));
         }
         self.judge_former_routes(elements, &path, &routes);
@@ -68,6 +69,7 @@ impl Builder<'_> {
             idempotency: self.idempotency(&scope.section("idempotency")),
             reversal,
             reversible: compensation.flag("reversible", true),
+            limits: self.route_limits(&own.section("limits")),
             detect_new_ids: scope.word("detect_new_ids", DetectNewIds::default()),
             formerly: self.each(own, "formerly", names::route).unwrap_or_default(),
             compensation_workers: scope

@@ -131,7 +131,10 @@ pub(crate) fn a_replay_makes_the_window_run_anew(make: Factory) {
             })
             .same_request
     );
-    let end = Wall(latest.0 - 1).after(WINDOW);
+    // The time of a replay is kept to the second, rounded up.
+    let end = Wall(latest.0 - 1)
+        .after(WINDOW)
+        .after(Duration::from_secs(1));
     world.claim(NewCall {
         now: end,
         ..keyed("c", "k")

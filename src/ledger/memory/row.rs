@@ -106,6 +106,7 @@ impl Row {
             fence: self.fence,
             state: self.view.state,
             binds: self.view.binds,
+            touched: self.touched,
             remembered_until: self.touched.after(self.window),
             sends: self.view.sends,
             dead: self.view.dead_letter.as_ref().map(|letter| letter.state),
@@ -144,8 +145,8 @@ impl Row {
     }
 
     pub(super) fn known(&mut self, same: bool, now: Wall) -> Box<Known> {
-        if same && self.view.settled.is_some() {
-            self.touched = self.touched.max(now);
+        if let Some(touched) = self.held().renewed(now).filter(|_| same) {
+            self.touched = touched;
         }
         Known::boxed(same, self.view.clone())
     }
