@@ -29,6 +29,7 @@ mod canonical;
 pub mod dedup;
 mod drive;
 mod driven;
+mod errand;
 mod join;
 pub(crate) mod json;
 mod key;
@@ -51,6 +52,7 @@ mod running;
 mod settle;
 pub mod told;
 
+pub use errand::Errand;
 pub use key::refusal_by_head;
 pub use late::Registry as LateRegistry;
 pub use pass::PassBody;
@@ -119,6 +121,8 @@ pub struct Request<B = Bytes> {
     pub gone: CancellationToken,
     /// When its head was complete.
     pub received: Mono,
+    /// Nobody else would send it: it is never given up as never sent.
+    pub promised: bool,
 }
 
 impl Flow {

@@ -11,6 +11,7 @@
 //! the one suite both pass. Deliberately absent: policy (who decides what is written is `flow`),
 //! time and chance (they come as arguments), and every form of "read, then write".
 
+pub mod batch;
 #[cfg(test)]
 mod contract;
 pub mod desk;
@@ -26,6 +27,7 @@ pub mod view;
 
 use std::sync::Arc;
 
+pub use batch::Batches;
 pub use desk::Desk;
 pub use error::LedgerError;
 pub use pending::Pending;
@@ -48,7 +50,7 @@ use crate::call::time::Wall;
 /// Verbs take effect in the order in which one thread hands them over. Each answers
 /// [`LedgerError::Overloaded`] when too many records wait (new calls are refused first, so that
 /// running ones can still be recorded), and an error that says why when nothing can be written.
-pub trait Ledger: Desk {
+pub trait Ledger: Batches + Desk {
     /// Claims the call id and the key, and notes the first send, in one commit.
     ///
     /// An id or key whose call is settled and past its window, or was released, is claimed anew in

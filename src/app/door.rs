@@ -166,6 +166,7 @@ fn asked<B, C>(
         version: request.version,
         gone,
         received: request.received,
+        promised: false,
     };
     (request, leaving)
 }

@@ -234,7 +234,7 @@ impl Flow {
             now,
             window: route.conf.idempotency.window,
             first_send: true,
-            promised: false,
+            promised: request.promised,
             // A tool that is not told who calls sees one name space of call ids.
             exclusive_id: route.tool.tenant_header().is_none(),
             reverses: reverses.clone(),

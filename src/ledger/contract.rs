@@ -4,6 +4,7 @@
 //! runtimes; what only a file can do wrong is tested beside `sqlite`.
 
 pub(super) mod aliases;
+pub(super) mod batches;
 pub(super) mod claims;
 pub(super) mod desk;
 pub(super) mod facts;
@@ -78,6 +79,18 @@ macro_rules! suite {
                 a_joining_id_is_free_when_the_first_call_is_forgotten,
                 a_joining_id_of_an_earlier_life_is_free,
                 a_joining_id_goes_with_its_call_and_belongs_to_its_client,
+            }
+            batches {
+                nothing_of_a_batch_runs_before_its_last_item_came,
+                a_name_is_one_batch_of_one_client_and_route,
+                the_same_lines_are_not_added_twice_and_others_are_refused,
+                items_are_claimed_in_order_and_once,
+                an_item_ends_once_and_the_last_one_ends_the_batch,
+                a_dead_owners_items_are_claimed_again_under_the_same_ids,
+                a_paused_batch_begins_nothing_new,
+                a_cancelled_batch_ends_what_was_not_begun,
+                an_unresolved_item_follows_its_call,
+                a_batch_stays_for_its_retention_and_while_it_is_open,
             }
             names {
                 routes_with_one_scope_share_their_keys,

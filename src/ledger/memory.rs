@@ -4,6 +4,7 @@
 //! order of everything and needs no runtime. It can be told to fail, which a real disk cannot.
 //! Deliberately absent: speed. It walks its rows where SQLite has an index.
 
+mod batch;
 mod claims;
 mod desk;
 mod queue;
@@ -49,6 +50,7 @@ struct Books {
     /// Ids that came with another call's key: that call's row and life.
     aliases: BTreeMap<(CallId, ClientName), (RowId, u32)>,
     last_row: i64,
+    batches: batch::Shelf,
     desk: desk::Drawer,
     closed: bool,
 }

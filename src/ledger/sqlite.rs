@@ -10,6 +10,7 @@
 //! step depends on anywhere but inside that step.
 
 mod append;
+mod batch;
 mod begin;
 mod checkpoint;
 mod claim;
@@ -17,6 +18,7 @@ mod db;
 mod desk;
 mod fact;
 mod history;
+mod items;
 mod list;
 mod open;
 mod queue;

@@ -129,11 +129,15 @@ impl Book {
         })
     }
 
-    fn tell(&self, what: impl FnOnce() -> String) -> Option<String> {
+    pub(crate) fn inner(&self) -> &MemoryLedger {
+        &self.inner
+    }
+
+    pub(crate) fn tell(&self, what: impl FnOnce() -> String) -> Option<String> {
         self.told.then(what)
     }
 
-    fn write<T: Send + 'static>(
+    pub(crate) fn write<T: Send + 'static>(
         &self,
         what: Option<String>,
         verb: impl FnOnce(&MemoryLedger) -> Pending<T> + Send + 'static,
