@@ -103,6 +103,12 @@ impl ReversalEndpoint {
         }))
     }
 
+    /// Where undo requests go.
+    #[must_use]
+    pub const fn destination(&self) -> &Arc<Destination> {
+        &self.destination
+    }
+
     /// The request that undoes this call; `None` when it names something that neither the call nor
     /// its receipt has.
     #[must_use]
