@@ -17,6 +17,7 @@ mod print;
 pub mod reload;
 pub mod report;
 pub mod resolved;
+pub mod reversal;
 pub mod route;
 pub mod schema;
 pub mod snapshot;

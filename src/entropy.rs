@@ -4,14 +4,16 @@
 //! it by a seed. Deliberately absent: the clock (a minted id takes its time as an argument), and
 //! anything secret: these draws spread load and tell processes apart, they guard nothing.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
+use sha2::{Digest, Sha256};
 
-use crate::call::id::CallId;
+use crate::call::id::{CallId, ClientName};
 use crate::call::time::{Chance, Wall};
 
 /// The longest node name and the longest id prefix, in bytes. Two of them and the rest of a minted
@@ -80,6 +82,28 @@ impl Entropy {
     pub fn instance(&self, node: &str) -> String {
         format!("{node}-{:016x}", self.bits())
     }
+}
+
+/// The id of the reversal of a call: no chance in it, so that every send of it, in whatever
+/// process, goes under the same one.
+///
+/// # Panics
+/// Never: what it makes is a call id.
+#[must_use]
+pub fn reversal_id(client: &ClientName, call_id: &CallId) -> CallId {
+    let mut hash = Sha256::new();
+    for part in [
+        client.as_str().as_bytes(),
+        &[0],
+        call_id.as_str().as_bytes(),
+    ] {
+        hash.update(part);
+    }
+    let mut text = String::from("rev-");
+    for byte in hash.finalize() {
+        write!(text, "{byte:02x}").expect("a String takes every write");
+    }
+    CallId::parse(text.as_bytes()).expect("68 letters and digits are a call id")
 }
 
 impl Minter {
@@ -262,6 +286,19 @@ mod tests {
         for bad in ["", "a b", "ä", "a,b", "a/b", &"x".repeat(49)] {
             assert!(!is_name(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_reversal_has_one_id_for_ever_and_for_one_client() {
+        let call = CallId::parse(b"order-1").unwrap();
+        let of = |client: &str| reversal_id(&ClientName::new(client), &call);
+        // SHA-256 over `billing`, NUL, `order-1`.
+        assert_eq!(
+            of("billing").as_str(),
+            "rev-6a4c5c6dd5c8489d1422999764c15c8ab30873786d02b26b63a66277056a4bd2"
+        );
+        assert_eq!(of("billing"), of("billing"));
+        assert_ne!(of("billing"), of("shipping"));
     }
 
     #[test]

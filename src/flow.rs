@@ -52,6 +52,7 @@ mod pursue;
 mod reading;
 mod record;
 mod repeat;
+mod reverse;
 pub mod round;
 pub mod routes;
 mod running;

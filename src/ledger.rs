@@ -32,7 +32,7 @@ pub use desk::Desk;
 pub use error::LedgerError;
 pub use pending::Pending;
 pub use record::{
-    Begun, Claim, Kept, KeyScope, Known, NewCall, Owner, Reply, RowId, StoredRequest,
+    Begun, Claim, Kept, KeyScope, Known, NewCall, Owner, Reply, RowId, StoredRequest, StoredUndo,
 };
 pub use step::{
     Contradiction, Entry, Fact, FactWritten, Intention, News, Park, Place, Reason, Verdict, Written,

@@ -18,6 +18,7 @@ use crate::clock::{Clock, Wheel};
 
 pub mod headers;
 pub mod receipt;
+pub mod reversal;
 
 mod answer;
 mod destination;
@@ -44,6 +45,7 @@ pub use destination::{Destination, SetupError};
 pub use exchange::{Ended, Exchange, Mode, Outgoing, Terms};
 pub use payload::{Payload, Upload};
 pub use receipt::ReceiptEndpoint;
+pub use reversal::ReversalEndpoint;
 #[doc(hidden)]
 pub use stand_in::{Dialling, StandIn, StandInDialer};
 pub use stream::{StreamAnswer, StreamBody, StreamEnd, StreamError, StreamReport};

@@ -214,6 +214,7 @@ fn new_call(call_id: CallId) -> NewCall {
         window: Duration::from_secs(86_400),
         first_send: true,
         promised: false,
+        reverses: None,
         exclusive_id: true,
     }
 }

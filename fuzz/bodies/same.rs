@@ -1,5 +1,5 @@
-//! The one form in which JSON bodies are compared (`idempotency.exclude`): it says what the body says
-//! without the excluded places, and nothing else has the same.
+//! The one form in which JSON bodies are compared (`idempotency.exclude`): it says what the body
+//! says without the excluded places, and nothing else has the same.
 
 use callgate::config::template::JsonPointer;
 use callgate::flow::fuzzing::one_form;

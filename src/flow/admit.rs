@@ -18,7 +18,7 @@ use super::join;
 use super::key::{self, Key};
 use super::running::{Asked, Entered, Lead};
 use super::told::{Problem, Told};
-use super::{Flow, Request, canonical, dedup, reading, record};
+use super::{Flow, Request, canonical, dedup, reading, record, reverse};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
 use crate::call::machine::Machine;
@@ -43,6 +43,8 @@ pub(super) struct Visit {
     pub(super) key: Option<Key>,
     /// When it was first seen, where its key depends on that.
     pub(super) seen: Option<Wall>,
+    /// The call it undoes, as its caller says.
+    pub(super) reverses: Option<CallId>,
     /// How long its caller waits for a call that is another request's to end.
     pub(super) until: Mono,
     /// Its place among the tool's sends, where they are bounded.
@@ -78,9 +80,10 @@ impl Flow {
         let now = core.clock.wall();
         let key = identified(&mut request, now);
         let fields = self.prepared(&mut request);
-        let (key, refused) = match key {
-            Ok(key) => (key, None),
-            Err(problem) => (None, Some(problem)),
+        let reverses = reverse::reversed_by(&fields, &request.call_id);
+        let (key, reverses, refused) = match (key, reverses) {
+            (Ok(key), Ok(reverses)) => (key, reverses, None),
+            (Err(problem), _) | (Ok(_), Err(problem)) => (None, None, Some(problem)),
         };
         let visit = Visit {
             asked: Asked {
@@ -94,6 +97,7 @@ impl Flow {
                 .and_then(|key| key.windowed.as_ref())
                 .map(|_| now),
             key,
+            reverses,
             request,
             target,
             fields,
@@ -171,6 +175,12 @@ impl Flow {
                 // Its key is that of its first sight.
                 Ok(Begun::Known(known)) if visit.takes_key_of(&known.call) => continue,
                 Ok(Begun::Known(_)) => return visit.refused(dedup::reused_problem(), core),
+                Ok(Begun::Undone { sends }) => {
+                    let told =
+                        dedup::undone(visit.request.call_id.clone(), visit.request.source, sends);
+                    visit.line(&told, &[], core);
+                    return told;
+                }
                 Ok(Begun::Alike(first)) => {
                     match visit.suspected(&first.call.call_id, core.clock.mono()) {
                         Some(refused) => return visit.lined(refused, core),
@@ -262,6 +272,7 @@ impl Flow {
             asked,
             key,
             seen,
+            reverses,
             ..
         }: &Visit,
         core: &Core,
@@ -297,6 +308,7 @@ impl Flow {
             promised: request.promised,
             // A tool that is not told who calls sees one name space of call ids.
             exclusive_id: route.tool.tenant_header().is_none(),
+            reverses: reverses.clone(),
         }
     }
 
@@ -369,6 +381,7 @@ impl Visit {
             call_id: request.call_id,
             source: request.source,
             claim,
+            undo: None,
             request: Sendable {
                 method: request.method,
                 target: self.target,

@@ -137,6 +137,23 @@ fn reversed(call: &CallView) -> Told {
     told_about(call, Word::Refused, Shown::Problem(problem))
 }
 
+/// What a call is told whose client has undone it, perhaps before it arrived.
+#[must_use]
+pub(super) fn undone(call_id: CallId, source: IdSource, sends: u32) -> Told {
+    let sent = if sends == 0 { Sent::No } else { Sent::Maybe };
+    let problem = Problem::new(
+        Code::Reversed,
+        "The reversal of this call came first, so it is never sent. A new operation needs an id of \
+         its own.",
+        sent,
+        Repeat::Never,
+    );
+    Told {
+        attempts: sends,
+        ..Told::refused(Some((call_id, source)), problem)
+    }
+}
+
 fn queued(call: &CallView, state: DeadState) -> Told {
     let whose = match state {
         DeadState::Queued | DeadState::Running => "the gateway goes on asking the tool",

@@ -22,7 +22,7 @@ use crate::config::snapshot;
 use crate::ledger::{KeyScope, Proof, ProofNote};
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
 use crate::telemetry::names::ROUTE_NONE;
-use crate::upstream::{ReceiptEndpoint, SetupError, Tool};
+use crate::upstream::{ReceiptEndpoint, ReversalEndpoint, SetupError, Tool};
 
 /// One route, ready for work.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ pub struct Route {
     pub tool: Arc<Tool>,
     /// What the tool can be asked; `None` when it has no receipts.
     pub receipts: Option<Receipts>,
+    /// How its calls are undone; `None` when they never are.
+    pub reversal: Option<Arc<ReversalEndpoint>>,
     /// Lines about suspected repeats (`detect_new_ids`).
     pub repeats_logged: Lines,
     /// The bound on exchanges past their attempt timeout.
@@ -96,6 +98,7 @@ struct Parts {
     conf: Arc<Written>,
     tool: Arc<Tool>,
     receipts: Option<Receipts>,
+    reversal: Option<Arc<ReversalEndpoint>>,
     late: Arc<Allowance>,
 }
 
@@ -166,7 +169,6 @@ impl Routes {
     /// The route with this name, or the one that had it before.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<Arc<Route>> {
-        let routes = self.list.load();
         let has = |route: &&Arc<Route>| *route.conf.name == *name;
         let had = |route: &&Arc<Route>| route.conf.formerly.iter().any(|old| **old == *name);
         let routes = self.list.load();
@@ -187,12 +189,14 @@ impl Route {
             conf,
             tool,
             receipts,
+            reversal,
             late,
         } = parts;
         for former in &conf.formerly {
             metrics.renamed(former, &conf.name);
         }
         Self {
+            reversal,
             policy_text: Arc::from(snapshot::encode(&conf.policy)),
             scope: Arc::new(KeyScope {
                 name: Arc::clone(conf.idempotency.scope.as_ref().unwrap_or(&conf.name)),
@@ -240,6 +244,9 @@ impl<'a> Load<'a> {
             }
             (None, _) | (_, None) => None,
         };
+        let undo = conf.reversal.as_ref();
+        let reversal = undo.map(|rule| ReversalEndpoint::new(upstream, rule, self.cores));
+        let reversal = reversal.transpose()?;
         let late = old.filter(|old| old.conf.upstream.late_max == upstream.late_max);
         let late = late.map_or_else(
             || Arc::new(Allowance::new(upstream.late_max)),
@@ -250,6 +257,7 @@ impl<'a> Load<'a> {
             conf,
             tool,
             receipts,
+            reversal,
             late,
         }))
     }

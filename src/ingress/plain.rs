@@ -10,6 +10,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
@@ -30,6 +31,9 @@ use head::{Asked, Parsed};
 
 /// What is read at once: more than most requests have, body included.
 const PIECE: usize = 4 * 1024;
+
+/// What is read at once of a body that did not come with its head.
+const BODY_PIECE: usize = 16 * 1024;
 
 /// Up to here an answer's body is copied behind its head, so that one write takes both.
 const ONE_WRITE: usize = 16 * 1024;
@@ -130,6 +134,9 @@ impl Reader {
             match head::parse(&mut self.buffer, self.looked) {
                 Parsed::Whole(asked) => return Next::Request(asked),
                 Parsed::Odd => return Next::Odd,
+                // A body that is still on its way takes a timer, which hyper's side has.
+                Parsed::Short if self.has_more(socket).await => continue,
+                Parsed::Short => return Next::Odd,
                 Parsed::Partial => self.looked = self.buffer.len(),
             }
             self.buffer.reserve(PIECE);
@@ -143,6 +150,20 @@ impl Reader {
                 Err(_) => return Next::Broken,
             }
         }
+    }
+}
+
+impl Reader {
+    /// Reads what has come already, without waiting; whether there was anything.
+    async fn has_more(&mut self, socket: &mut Socket) -> bool {
+        self.looked = 0;
+        self.buffer.reserve(BODY_PIECE);
+        std::future::poll_fn(|cx| {
+            let read = poll_read_buf(Pin::new(&mut *socket), cx, &mut self.buffer);
+            // An end or an error is there again for whoever reads next.
+            Poll::Ready(matches!(read, Poll::Ready(Ok(1..))))
+        })
+        .await
     }
 }
 

@@ -27,6 +27,8 @@ pub const X_CALL_ID_SOURCE: HeaderName = HeaderName::from_static("x-call-id-sour
 pub const X_CALL_ATTEMPT: HeaderName = HeaderName::from_static("x-call-attempt");
 /// Why it is sent again.
 pub const X_CALL_RETRY_CAUSE: HeaderName = HeaderName::from_static("x-call-retry-cause");
+/// The call this one undoes.
+pub const X_CALL_REVERSES: HeaderName = HeaderName::from_static("x-call-reverses");
 /// How a call ended, in a gateway's answer ([`Word`](crate::call::code::Word)).
 pub const X_CALL_OUTCOME: HeaderName = HeaderName::from_static("x-call-outcome");
 /// Sends so far, in a gateway's answer.

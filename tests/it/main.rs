@@ -36,6 +36,7 @@ mod plain;
 mod process;
 mod receipts;
 mod reload;
+mod reversal;
 mod scopes;
 mod telemetry;
 mod tunnels;

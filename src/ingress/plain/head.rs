@@ -27,14 +27,23 @@ pub(super) struct Asked {
 pub(super) enum Parsed {
     /// Nothing, or the beginning of a head.
     Partial,
+    /// A head, and the beginning of its body.
+    Short,
     /// Nothing for this server; the buffer is as it was.
     Odd,
     /// A request; its bytes were taken out of the buffer.
     Whole(Asked),
 }
 
-/// Not plain.
-struct Strange;
+/// Why there is no request yet.
+enum Trouble {
+    /// It is not plain.
+    Strange,
+    /// Its body is not all there.
+    Short,
+}
+
+use Trouble::{Short, Strange};
 
 /// A request in a buffer.
 struct Found {
@@ -55,6 +64,7 @@ pub(super) fn parse(buffer: &mut BytesMut, looked: usize) -> Parsed {
     let found = match find(buffer, looked, &mut lines) {
         Ok(Some(found)) => found,
         Ok(None) if buffer.len() < BYTES_MAX => return Parsed::Partial,
+        Err(Short) => return Parsed::Short,
         Ok(None) | Err(Strange) => return Parsed::Odd,
     };
     let bytes = buffer.split_to(found.whole).freeze();
@@ -70,7 +80,7 @@ pub(super) fn parse(buffer: &mut BytesMut, looked: usize) -> Parsed {
     }
 }
 
-fn find(buffer: &[u8], looked: usize, lines: &mut Lines) -> Result<Option<Found>, Strange> {
+fn find(buffer: &[u8], looked: usize, lines: &mut Lines) -> Result<Option<Found>, Trouble> {
     if !lines::may_be_whole(buffer, looked) {
         return Ok(None);
     }
@@ -92,8 +102,7 @@ fn find(buffer: &[u8], looked: usize, lines: &mut Lines) -> Result<Option<Found>
     let body = body(buffer, lines).ok_or(Strange)?;
     let whole = bytes + usize::try_from(body).map_err(|_| Strange)?;
     if whole > buffer.len() {
-        // Still arriving, which takes a timer: hyper's side has it.
-        return Err(Strange);
+        return Err(if whole <= BYTES_MAX { Short } else { Strange });
     }
     let at = target.as_ptr() as usize - buffer.as_ptr() as usize;
     Ok(Some(Found {

@@ -173,6 +173,18 @@ proptest! {
     }
 }
 
+/// A body that is not all there is short of the rest, however much of it is missing.
+#[test]
+fn a_body_that_is_not_all_there_is_waited_for_only_while_it_may_be_read_here() {
+    for (length, short) in [(6, true), (60_000, true), (70_000, false)] {
+        let text = format!("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\nhello");
+        let mut buffer = BytesMut::from(text.as_bytes());
+        let parsed = head::parse(&mut buffer, 0);
+        assert_eq!(matches!(parsed, Parsed::Short), short, "{length}");
+        assert_eq!(buffer.len(), text.len());
+    }
+}
+
 #[test]
 fn the_common_request_is_read_plainly() {
     let bytes = "POST /tool HTTP/1.1\r\nHost: t\r\nConnection: keep-alive\r\n\

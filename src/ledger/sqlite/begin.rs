@@ -8,7 +8,7 @@
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::db::Db;
-use super::{read, words};
+use super::{read, reversal, words};
 use crate::call::id::{ClientName, Fingerprint};
 use crate::call::receipt::State;
 use crate::call::time::Wall;
@@ -55,8 +55,16 @@ struct Standing {
     same: bool,
 }
 
-/// Claims id and key, or says who has them.
+/// Claims id and key, or says who has them. A reversal ends its original in the same step.
 pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun> {
+    let begun = claim(db, claiming)?;
+    if let (Begun::Claimed(_), Some(undone)) = (&begun, &claiming.new.reverses) {
+        reversal::mark(db, &claiming.new, undone)?;
+    }
+    Ok(begun)
+}
+
+fn claim(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun> {
     let policy = db.policy(&claiming.new.policy)?;
     let row = db.fresh_row();
     let fresh = Claim {
@@ -75,6 +83,11 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
         .into_iter()
         .partition(|found| new.client.is_or_was(&found.client));
     if let Some(taken) = mine.iter().find(|mine| !mine.held.is_free(new.now)) {
+        if taken.same && !taken.held.is_settled() && reversal::is_marked(db, new)? {
+            return Ok(Begun::Undone {
+                sends: taken.held.sends,
+            });
+        }
         return Ok(Begun::Known(known(db, taken, new.now)?));
     }
     for client in names(&new.client) {
@@ -97,6 +110,9 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
             return Ok(Begun::KeyTaken(known(db, &holder, new.now)?));
         }
         release_key(db, holder.row)?;
+    }
+    if reversal::is_marked(db, new)? {
+        return Ok(Begun::Undone { sends: 0 });
     }
     if let Some(first) = alike(db, new)? {
         return Ok(Begun::Alike(known(db, &first, new.now)?));
@@ -124,12 +140,13 @@ fn names(client: &ClientName) -> impl Iterator<Item = &ClientName> {
     std::iter::once(client).chain(client.formerly())
 }
 
-/// Whether any client uses the id.
+/// Whether any client uses the id, or has undone it.
 fn is_known(db: &Db, new: &NewCall) -> rusqlite::Result<bool> {
     db.conn
         .prepare_cached(
             "SELECT 1 FROM calls WHERE call_id = ?1 \
-             UNION ALL SELECT 1 FROM aliases WHERE call_id = ?1",
+             UNION ALL SELECT 1 FROM aliases WHERE call_id = ?1 \
+             UNION ALL SELECT 1 FROM never_send WHERE call_id = ?1",
         )?
         .exists([new.call_id.as_str()])
 }
