@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "../fuzz/bodies/answer.rs"]
+mod answer;
 #[path = "../fuzz/bodies/config.rs"]
 mod config;
 #[path = "../fuzz/bodies/identify.rs"]
@@ -37,6 +39,11 @@ fn replay(target: &str, check: fn(&[u8])) {
         println!("{}", file.display());
         check(&data);
     }
+}
+
+#[test]
+fn every_known_answer_is_read_alike_by_both_clients() {
+    replay("answer", answer::check);
 }
 
 #[test]
