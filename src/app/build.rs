@@ -98,15 +98,7 @@ pub(super) async fn build(
 
     let back = Core::start(cores.all().len(), ground.clock.clone());
     let stop_worker = CancellationToken::new();
-    let taking = Arc::new(Intake::new(Arc::clone(&flow), minter));
-    let batches = batch::Worker::new(
-        Arc::clone(&flow),
-        back.clone(),
-        &taking,
-        stop_worker.clone(),
-    );
-    let batches = tokio::spawn(batches.run());
-    door.batches.open(taking);
+    let batches = open_batches(&door, &flow, (&back, &stop_worker), minter);
     let verbs = Verbs::new(Arc::clone(&flow), back.clone());
     let jobs = Jobs::new(verbs.clone(), stop_worker.clone());
     door.open_desk(verbs);
@@ -132,6 +124,19 @@ pub(super) async fn build(
         stop_rest,
         rest,
     })
+}
+
+fn open_batches(
+    door: &Admin,
+    flow: &Arc<Flow>,
+    (back, stop): (&Core, &CancellationToken),
+    minter: Arc<Minter>,
+) -> JoinHandle<()> {
+    let taking = Arc::new(Intake::new(Arc::clone(flow), minter));
+    let worker = batch::Worker::new(Arc::clone(flow), back.clone(), &taking, stop.clone());
+    let batches = tokio::spawn(worker.run());
+    door.batches.open(taking);
+    batches
 }
 
 fn upkeep(

@@ -205,6 +205,11 @@ impl Route {
 impl Drive {
     /// What send `n` needs; the machine's word when it does not get it.
     pub(super) async fn allowed(&mut self, resend: bool) -> Result<Held, Step> {
+        let route = &self.call.route;
+        if resend && !self.flow.retries.allows(&route.conf.name) {
+            route.metrics.denied.inc(Denied::SwitchedOff);
+            return Err(self.on(Event::Denied));
+        }
         let spare = &self.call.route.spare;
         if spare.gate.is_none() && spare.budget.is_none() {
             return Ok(Held::default());

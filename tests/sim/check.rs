@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use callgate::call::id::CallId;
 use callgate::call::outcome::Outcome;
-use callgate::call::receipt::State as CallState;
 use callgate::ledger::{CallView, DeadState, Entry, Ledger, RowId, SettledBy, Verdict};
 
 use crate::net::{Request, Sent};
@@ -42,7 +41,7 @@ pub(crate) struct Facts {
     /// The latest use of the id whose failure was told.
     told_failure: Option<u32>,
     /// The uses of the id that a caller was promised.
-    promised: BTreeSet<u32>,
+    pub(crate) promised: BTreeSet<u32>,
     /// What was sent first under this id, by use.
     pub(crate) bodies: BTreeMap<u32, String>,
     /// An answer that is final for a route without effects has arrived, at this time.
@@ -255,17 +254,6 @@ impl State {
         self.facts(id).denied_at = Some(now);
     }
 
-    /// A caller was promised the call: it must be on record.
-    pub(crate) fn accepted(&mut self, id: &str) {
-        self.truth.reached.at("accepted");
-        match self.row(id) {
-            Some(row) if row.promised => {
-                self.facts(id).promised.insert(row.life);
-            }
-            Some(_) | None => self.breaks("what is accepted is on record", id),
-        }
-    }
-
     /// The tool has done the work.
     pub(crate) fn effect(&mut self, sent: &Sent) {
         self.facts(&sent.id).effects.push(sent.of_life);
@@ -417,22 +405,6 @@ impl State {
         let late = |entry: &Entry| matches!(entry, Entry::Ended { late: true, .. });
         if row.history.iter().any(late) {
             self.truth.reached.at("late answer");
-        }
-    }
-
-    /// What was promised and never reached the tool was tried by the queue as well.
-    fn promise_is_kept(&mut self, id: &str, row: &CallView) {
-        let waits = row.settled.is_none() && row.promised && row.state == CallState::Received;
-        let disk = &self.plan.disk;
-        if !waits || disk.fails > 0 || disk.hangs > 0 {
-            return;
-        }
-        self.truth.reached.at("promised and never reached");
-        let parked = |entry: &Entry| matches!(entry, Entry::Parked { .. });
-        let in_queue = row.history.iter().skip_while(|entry| !parked(entry));
-        let tried = |entry: &Entry| matches!(entry, Entry::Sent { .. });
-        if !in_queue.clone().any(tried) {
-            self.breaks("what is accepted is sent by the queue", id);
         }
     }
 

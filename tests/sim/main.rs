@@ -15,6 +15,7 @@ mod names;
 mod net;
 mod pipe;
 mod plan;
+mod promise;
 mod tool;
 mod world;
 

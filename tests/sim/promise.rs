@@ -1,0 +1,35 @@
+//! What a caller was promised, held against what became of it.
+
+use callgate::call::receipt::State as CallState;
+use callgate::ledger::{CallView, Entry};
+
+use crate::world::State;
+
+impl State {
+    /// A caller was promised the call: it must be on record.
+    pub(crate) fn accepted(&mut self, id: &str) {
+        self.truth.reached.at("accepted");
+        match self.row(id) {
+            Some(row) if row.promised => {
+                self.facts(id).promised.insert(row.life);
+            }
+            Some(_) | None => self.breaks("what is accepted is on record", id),
+        }
+    }
+
+    /// What was promised and never reached the tool was tried by the queue as well.
+    pub(crate) fn promise_is_kept(&mut self, id: &str, row: &CallView) {
+        let waits = row.settled.is_none() && row.promised && row.state == CallState::Received;
+        let disk = &self.plan.disk;
+        if !waits || disk.fails > 0 || disk.hangs > 0 {
+            return;
+        }
+        self.truth.reached.at("promised and never reached");
+        let parked = |entry: &Entry| matches!(entry, Entry::Parked { .. });
+        let in_queue = row.history.iter().skip_while(|entry| !parked(entry));
+        let tried = |entry: &Entry| matches!(entry, Entry::Sent { .. });
+        if !in_queue.clone().any(tried) {
+            self.breaks("what is accepted is sent by the queue", id);
+        }
+    }
+}
