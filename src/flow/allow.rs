@@ -129,6 +129,11 @@ impl Route {
         })
     }
 
+    /// Whether sends to its tool are bounded.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.spare.gate.is_some()
+    }
+
     /// Whether a first send would have to wait for a place.
     pub(super) fn is_busy(&self) -> bool {
         self.spare.gate.as_ref().is_some_and(|gate| gate.is_busy())
@@ -305,6 +310,13 @@ pub(super) fn overloaded(metrics: &Metrics, repeat: Repeat, sent: Sent) -> Probl
     let mut problem = Problem::new(Code::Overloaded, detail, sent, repeat);
     problem.retry_after = Some(SOON);
     problem
+}
+
+/// The process ends while a call waits for its place.
+pub(super) fn draining() -> Problem {
+    let detail = "This gateway is shutting down; nothing was recorded and nothing was sent. Repeat \
+                  with the same call id in a moment.";
+    unseen(Code::Draining, detail.to_owned())
 }
 
 fn unseen(code: Code, detail: String) -> Problem {
