@@ -31,12 +31,16 @@ pub mod dedup;
 mod drive;
 mod driven;
 mod errand;
+#[doc(hidden)]
+pub mod fuzzing;
 mod join;
 pub(crate) mod json;
 mod key;
 mod late;
 mod limits;
 mod listen;
+#[doc(hidden)]
+pub mod measured;
 pub mod operate;
 mod parting;
 mod pass;
@@ -46,6 +50,7 @@ mod pursue;
 mod reading;
 mod record;
 mod repeat;
+mod reverse;
 pub mod round;
 pub mod routes;
 mod running;

@@ -18,6 +18,7 @@ mod formerly;
 mod limits;
 mod names;
 mod receipt;
+mod reversal;
 mod route;
 mod rules;
 mod scope;

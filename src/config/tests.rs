@@ -7,6 +7,7 @@ mod accepted;
 mod chains;
 mod clients;
 mod refused;
+mod reversal;
 
 /// The environment of these tests.
 fn environment(name: &str) -> Option<String> {

@@ -18,7 +18,7 @@ use super::join;
 use super::key::{self, Key};
 use super::running::{Asked, Entered, Lead};
 use super::told::{Problem, Told};
-use super::{Flow, Request, canonical, dedup, reading, record};
+use super::{Flow, Request, canonical, dedup, reading, record, reverse};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
 use crate::call::machine::Machine;
@@ -42,6 +42,8 @@ pub(super) struct Visit {
     pub(super) asked: Asked,
     /// Its key before it was hashed.
     pub(super) business_key: Option<Arc<str>>,
+    /// The call it undoes, as its caller says.
+    pub(super) reverses: Option<CallId>,
     /// How long its caller waits for a call that is another request's to end.
     pub(super) until: Mono,
     /// Its place among the tool's sends, where they are bounded.
@@ -76,9 +78,10 @@ impl Flow {
         );
         let key = identified(&mut request);
         let fields = self.prepared(&mut request);
-        let (key, refused) = match key {
-            Ok(key) => (key, None),
-            Err(problem) => (None, Some(problem)),
+        let reverses = reverse::reversed_by(&fields, &request.call_id);
+        let (key, reverses, refused) = match (key, reverses) {
+            (Ok(key), Ok(reverses)) => (key, reverses, None),
+            (Err(problem), _) | (Ok(_), Err(problem)) => (None, None, Some(problem)),
         };
         let visit = Visit {
             asked: Asked {
@@ -88,6 +91,7 @@ impl Flow {
                 key: key.as_ref().map(|key| Arc::clone(&key.text)),
             },
             business_key: key.and_then(|key| key.business),
+            reverses,
             request,
             target,
             fields,
@@ -157,6 +161,12 @@ impl Flow {
                 Ok(Begun::KeyTaken(known)) if known.same_request => known,
                 Ok(Begun::KeyTaken(_)) => return visit.refused(dedup::key_reused_problem(), core),
                 Ok(Begun::Known(_)) => return visit.refused(dedup::reused_problem(), core),
+                Ok(Begun::Undone { sends }) => {
+                    let told =
+                        dedup::undone(visit.request.call_id.clone(), visit.request.source, sends);
+                    visit.line(&told, &[], core);
+                    return told;
+                }
                 Ok(Begun::Alike(first)) => {
                     match visit.suspected(&first.call.call_id, core.clock.mono()) {
                         Some(refused) => return visit.lined(refused, core),
@@ -243,6 +253,7 @@ impl Flow {
             fields,
             asked,
             business_key,
+            reverses,
             ..
         }: &Visit,
         core: &Core,
@@ -278,6 +289,7 @@ impl Flow {
             promised: request.promised,
             // A tool that is not told who calls sees one name space of call ids.
             exclusive_id: route.tool.tenant_header().is_none(),
+            reverses: reverses.clone(),
         }
     }
 
@@ -350,6 +362,7 @@ impl Visit {
             call_id: request.call_id,
             source: request.source,
             claim,
+            undo: None,
             request: Sendable {
                 method: request.method,
                 target: self.target,

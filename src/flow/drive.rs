@@ -40,6 +40,8 @@ pub(super) struct Drive {
     pub(super) lines: Vec<AttemptLine>,
     /// What the last receipt carried.
     pub(super) receipt: Carried,
+    /// How the last send of the reversal ended.
+    pub(super) undone: Option<Outcome>,
     /// The head of an answer that is being streamed, until somebody passes it on.
     pub(super) stream: Option<Box<StreamAnswer>>,
     /// Who waits for the call.
@@ -90,6 +92,7 @@ impl Drive {
             history: Vec::new(),
             lines: Vec::new(),
             receipt: Carried::default(),
+            undone: None,
             stream: None,
             waiters,
             times: None,
@@ -141,13 +144,12 @@ impl Drive {
             Step::Ask => Box::pin(self.ask()).await,
             Step::Wait(d) => Box::pin(self.wait(d)).await,
             Step::CloseEarlier => Box::pin(self.close()).await,
+            Step::Reverse { n } => Box::pin(self.reverse(n)).await,
             // Nothing runs here that could be kept running, and what ends a call ends elsewhere:
             // to the machine this is an event that cannot happen.
-            Step::Keep
-            | Step::PassHead(_)
-            | Step::Answer(_)
-            | Step::Park(_)
-            | Step::Reverse { .. } => self.on(Event::Closed),
+            Step::Keep | Step::PassHead(_) | Step::Answer(_) | Step::Park(_) => {
+                self.on(Event::Closed)
+            }
         }
     }
 

@@ -22,7 +22,6 @@ use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::policy::Policy;
 use crate::call::time::Mono;
-use crate::ledger::record::{headers_from_text, headers_to_text};
 use crate::telemetry::labels::AttemptResult;
 use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::telemetry::metrics::InFlight;
@@ -42,22 +41,15 @@ pub enum PassBody {
     Arriving(Upload),
 }
 
-/// The fields of a request: prepared once, stamped per send.
-struct Fields {
-    /// What the first send takes.
-    prepared: Option<HeaderMap>,
-    /// What a resend is made of. Text, because a copy of a map touches the count of every name and
-    /// value in it, and nearly no request is sent again.
-    kept: Vec<u8>,
-}
-
 /// A request on its way through.
 struct Pass<'a> {
     flow: &'a Flow,
     core: &'a Core,
     request: &'a Request<PassBody>,
     target: PathAndQuery,
-    fields: Fields,
+    /// Prepared once, stamped per send; shared with the exchange, so that they are copied only when
+    /// they are sent again beside it.
+    fields: Arc<HeaderMap>,
     deadline: Mono,
     lines: Vec<AttemptLine>,
     /// What the send under way holds of the tool's limits.
@@ -79,7 +71,7 @@ impl Flow {
                 return Told::refused(Some((request.call_id, request.source)), problem);
             }
         };
-        let fields = Fields::new(self.prepared(&mut request));
+        let fields = Arc::new(self.prepared(&mut request));
         let total = request.route.conf.policy.timeouts.total;
         let mut pass = Pass {
             flow: self,
@@ -222,7 +214,6 @@ impl Pass<'_> {
             ),
             PassBody::Arriving(upload) => (upload.lend(), Length::AsAnnounced),
         };
-        let mut fields = self.fields.take();
         let mark = Mark {
             field: &route.conf.call_id.header,
             call_id: &self.request.call_id,
@@ -234,7 +225,7 @@ impl Pass<'_> {
             traceparent: None,
         };
         headers::stamp(
-            &mut fields,
+            Arc::make_mut(&mut self.fields),
             &mark,
             &route.tool,
             &self.request.method,
@@ -243,7 +234,7 @@ impl Pass<'_> {
         Outgoing {
             method: self.request.method.clone(),
             target: self.target.clone(),
-            headers: fields,
+            headers: Arc::clone(&self.fields),
             body,
         }
     }
@@ -314,7 +305,6 @@ impl Pass<'_> {
         if !CallLine::is_wanted(clean) {
             return;
         }
-        let fields = self.fields.again();
         CallLine {
             call_id: Some(&self.request.call_id),
             source: Some(self.request.source),
@@ -326,35 +316,10 @@ impl Pass<'_> {
             attempts: &self.lines,
             total: self.core.clock.mono().since(self.request.received),
             recorded: None,
-            trace_id: reading::trace_id(&fields),
+            trace_id: reading::trace_id(&self.fields),
             clean,
         }
         .emit();
-    }
-}
-
-impl Fields {
-    const fn new(prepared: HeaderMap) -> Self {
-        Self {
-            prepared: Some(prepared),
-            kept: Vec::new(),
-        }
-    }
-
-    /// The fields for one send.
-    fn take(&mut self) -> HeaderMap {
-        match self.prepared.take() {
-            Some(prepared) => {
-                self.kept = headers_to_text(&prepared);
-                prepared
-            }
-            None => self.again(),
-        }
-    }
-
-    /// Another copy of what was taken.
-    fn again(&self) -> HeaderMap {
-        headers_from_text(&self.kept).expect("the text was made of fields")
     }
 }
 

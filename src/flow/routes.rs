@@ -17,7 +17,7 @@ use crate::config::route::{ReceiptRule, Route as Written};
 use crate::config::snapshot;
 use crate::ledger::{KeyScope, Proof, ProofNote};
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
-use crate::upstream::{ReceiptEndpoint, SetupError, Tool};
+use crate::upstream::{ReceiptEndpoint, ReversalEndpoint, SetupError, Tool};
 
 /// One route, ready for work.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub struct Route {
     pub tool: Arc<Tool>,
     /// What the tool can be asked; `None` when it has no receipts.
     pub receipts: Option<Receipts>,
+    /// How its calls are undone; `None` when they never are.
+    pub reversal: Option<Arc<ReversalEndpoint>>,
     /// Lines about suspected repeats (`detect_new_ids`).
     pub repeats_logged: Lines,
     /// The bound on exchanges past their attempt timeout.
@@ -154,10 +156,13 @@ impl Route {
             }
             (None, _) | (_, None) => None,
         };
+        let undo = conf.reversal.as_ref();
+        let reversal = undo.map(|rule| ReversalEndpoint::new(&conf.upstream, rule, cores));
         for former in &conf.formerly {
             metrics.renamed(former, &conf.name);
         }
         Ok(Arc::new(Self {
+            reversal: reversal.transpose()?,
             policy_text: Arc::from(snapshot::encode(&conf.policy)),
             scope: Arc::new(KeyScope {
                 name: Arc::clone(conf.idempotency.scope.as_ref().unwrap_or(&conf.name)),

@@ -8,7 +8,7 @@
 use crate::call::code::{Code, Word};
 use crate::call::outcome::{Cause, NotSent, Outcome, Unclear};
 use crate::call::receipt::{Answer, State};
-use crate::call::step::Reason;
+use crate::call::step::{Reason, Undo};
 
 /// A closed set of label values.
 pub trait Label: Copy {
@@ -135,6 +135,16 @@ labels! {
         LeaseLost = "lease_lost",
     }
 
+    /// How one send of a reversal ended.
+    UndoResult {
+        /// The tool has undone the call.
+        Reversed = "reversed",
+        /// The tool refuses to.
+        Refused = "refused",
+        /// Nobody knows: it is sent again, and then a human decides.
+        Unclear = "unclear",
+    }
+
     /// What contradicts the end a call already has.
     Difference {
         /// An answer says otherwise.
@@ -202,6 +212,16 @@ pub enum Refusal {
 impl From<Code> for Refusal {
     fn from(code: Code) -> Self {
         Self::Code(code)
+    }
+}
+
+impl From<Undo> for UndoResult {
+    fn from(undo: Undo) -> Self {
+        match undo {
+            Undo::Done => Self::Reversed,
+            Undo::Refused => Self::Refused,
+            Undo::Unsendable | Undo::Unclear => Self::Unclear,
+        }
     }
 }
 

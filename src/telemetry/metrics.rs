@@ -18,7 +18,7 @@ use prometheus::{
 
 use super::labels::{
     AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, Limited, OpenState, Refusal,
-    Reload, Round,
+    Reload, Round, UndoResult,
 };
 use super::names::{self, Name, ROUTE, ROUTE_GONE};
 use crate::call::code::Word;
@@ -75,6 +75,8 @@ pub struct RouteMetrics {
     pub parked: Counters<Reason>,
     /// One per round of the compensation worker.
     pub rounds: Counters<Round>,
+    /// One per send of a reversal, by how it ended.
+    pub reversals: Counters<UndoResult>,
     /// One per contradiction to what was settled.
     pub differences: Counters<Difference>,
     /// One per problem told to a caller.
@@ -122,6 +124,7 @@ struct Families {
     avoided: IntCounterVec,
     parked: IntCounterVec,
     rounds: IntCounterVec,
+    reversals: IntCounterVec,
     differences: IntCounterVec,
     refused: IntCounterVec,
     backfilled: IntCounterVec,
@@ -261,6 +264,7 @@ impl RouteMetrics {
             avoided: Counters::of(&families.avoided, own),
             parked: Counters::of(&families.parked, own),
             rounds: Counters::of(&families.rounds, own),
+            reversals: Counters::of(&families.reversals, own),
             differences: Counters::of(&families.differences, own),
             refused: Counters::of(&families.refused, own),
             backfilled: families.backfilled.with_label_values(&[route]),
@@ -354,6 +358,7 @@ impl Families {
             avoided: counters(registry, names::DUPLICATES_AVOIDED),
             parked: counters(registry, names::DEAD_LETTERS_TOTAL),
             rounds: counters(registry, names::ROUNDS),
+            reversals: counters(registry, names::REVERSALS),
             differences: counters(registry, names::DIFFERENCES),
             refused: counters(registry, names::REFUSED),
             backfilled: counters(registry, names::BACKFILLED),

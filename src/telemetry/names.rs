@@ -1,8 +1,7 @@
 //! Every metric name, once, with its help text and its labels.
 //!
 //! A name listed here is exported from the first scrape on; dashboards and rules in `deploy/` may
-//! use no other. Deliberately absent: `callgate_reversals_total`, which arrives with reversals: a
-//! counter that nothing can count would read as "never happened".
+//! use no other.
 
 /// A metric as operators know it.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +61,8 @@ names! {
         "Age of the oldest open dead letter.";
     ROUNDS = "callgate_compensation_rounds_total", Some("result"), true,
         "Rounds of the compensation worker, by what they brought.";
+    REVERSALS = "callgate_reversals_total", Some("result"), true,
+        "Sends of undo requests, by how they ended.";
     DIFFERENCES = "callgate_differences_total", Some("kind"), true,
         "Answers and receipts that contradict what is already settled.";
     BACKFILLED = "callgate_backfilled_call_ids_total", None, true,

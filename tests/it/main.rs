@@ -34,6 +34,7 @@ mod operators;
 mod plain;
 mod process;
 mod receipts;
+mod reversal;
 mod scopes;
 mod telemetry;
 mod tunnels;
