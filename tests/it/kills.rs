@@ -263,7 +263,7 @@ fn audit(
         let success = (200..300).contains(status);
         if !truth || success && effects != 1 {
             faults.push(format!(
-                "{id}: {effects} effects, told {status} {outcome}, on record as {}, letter {letter}",
+                "{id}: {effects} effects, told {status} {outcome}, on record {}, letter {letter}",
                 row.state
             ));
         }

@@ -407,7 +407,9 @@ fn a_call_that_waits_for_its_place_is_refused_when_the_process_must_end() {
     let mut second = world.gateway.client();
     second.send(&Call::with_id("waits"));
     let waiting = [("route", "tool"), ("what", "waiting")];
-    world.gateway.wait_metric("callgate_limited_now", &waiting, 1.0);
+    world
+        .gateway
+        .wait_metric("callgate_limited_now", &waiting, 1.0);
     let began = Instant::now();
     world.gateway.signal_term();
     let refused = second.answer();
