@@ -236,8 +236,9 @@ impl Flow {
         let refused = || allow::overloaded(&self.metrics, Repeat::SameCallIdOnly, Sent::Unknown);
         visit.place = tokio::select! {
             biased;
-            place = route.place(client, &core.clock, until) => place.map_err(|()| refused()),
+            // First: calls that are parked now give their places away, and nothing begins any more.
             () = self.draining.cancelled() => Err(allow::draining()),
+            place = route.place(client, &core.clock, until) => place.map_err(|()| refused()),
             // Nobody waits, so that nothing is begun.
             () = request.gone.cancelled(), if leaves => Err(refused()),
         }?;
