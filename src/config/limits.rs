@@ -1,5 +1,5 @@
-//! Limits as an operator writes them: how many calls are let in, how many are sent at once, how much
-//! may be sent again. None of them is set unless it is written; what is not set costs nothing.
+//! Limits as an operator writes them: how many calls are let in, how many are sent at once, how
+//! much may be sent again. None of them is set unless it is written; what is not set costs nothing.
 
 use std::time::Duration;
 

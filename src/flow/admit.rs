@@ -245,20 +245,30 @@ impl Flow {
     /// A place for the first send, before anything is recorded. Where it would have to be waited
     /// for, a call that is known needs none: whatever is still sent for it finds its own.
     async fn find_place(&self, core: &Core, visit: &mut Visit) -> Result<(), Problem> {
-        let (route, client) = (&visit.request.route, &visit.request.client);
+        let request = &visit.request;
+        let (route, client) = (&request.route, &request.client);
+        if !route.is_bounded() {
+            return Ok(());
+        }
         if route.is_busy() {
-            let id = visit.request.call_id.clone();
+            let id = request.call_id.clone();
             let known = self.ledger.view(Some(client.clone()), id).await;
             if known.is_ok_and(|calls| !calls.is_empty()) {
                 return Ok(());
             }
         }
-        let total = route.conf.policy.timeouts.total;
-        let until = visit.request.received.after(total);
-        let place = route.place(client, &core.clock, until).await;
-        visit.place = place.map_err(|()| {
-            allow::overloaded(&self.metrics, Repeat::SameCallIdOnly, Sent::Unknown)
-        })?;
+        let policy = &route.conf.policy;
+        let until = request.received.after(policy.timeouts.total);
+        let leaves = policy.on_client_gone == OnClientGone::Cancel;
+        let refused = || allow::overloaded(&self.metrics, Repeat::SameCallIdOnly, Sent::Unknown);
+        visit.place = tokio::select! {
+            biased;
+            // First: calls that are parked now give their places away, and nothing begins any more.
+            () = self.draining.cancelled() => Err(allow::draining()),
+            place = route.place(client, &core.clock, until) => place.map_err(|()| refused()),
+            // Nobody waits, so that nothing is begun.
+            () = request.gone.cancelled(), if leaves => Err(refused()),
+        }?;
         Ok(())
     }
 

@@ -29,6 +29,11 @@ use crate::telemetry::metrics::{InFlight, Metrics};
 /// What a refused caller is told to wait.
 const SOON: Duration = Duration::from_secs(1);
 
+/// How long a round waits for a place and for its share of the budget, at least.
+const ROUND_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at a budget that is spent.
+const ROUND_LOOK: Duration = Duration::from_millis(100);
+
 /// What a send holds while it is under way.
 #[derive(Debug, Default)]
 pub(super) struct Held {
@@ -129,6 +134,11 @@ impl Route {
         })
     }
 
+    /// Whether sends to its tool are bounded.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.spare.gate.is_some()
+    }
+
     /// Whether a first send would have to wait for a place.
     pub(super) fn is_busy(&self) -> bool {
         self.spare.gate.as_ref().is_some_and(|gate| gate.is_busy())
@@ -221,8 +231,7 @@ impl Drive {
                 let left = deadline.since(now);
                 now.after(left.saturating_sub(policy.timeouts.useful()))
             }
-            // A round waits as long as its send would have taken.
-            None => now.after(policy.timeouts.attempt),
+            None => now.after(ROUND_PATIENCE.max(policy.timeouts.attempt)),
         };
         let (route, client) = (
             std::sync::Arc::clone(&self.call.route),
@@ -235,8 +244,14 @@ impl Drive {
                 true => Payer::Round,
                 false => Payer::Caller(&client),
             };
-            if resend {
-                return route.resend(payer, &client, &clock, until).await;
+            while resend {
+                match route.resend(payer, &client, &clock, until).await {
+                    // A round that gave up would be used up: it waits for its share.
+                    Err(Denied::Budget) if is_round && clock.mono() < until => {
+                        crate::clock::sleep(ROUND_LOOK).await;
+                    }
+                    decided => return decided,
+                }
             }
             let place = route.place(&client, &clock, until).await;
             place.map(Held::first).map_err(|()| Denied::Concurrency)
@@ -310,6 +325,13 @@ pub(super) fn overloaded(metrics: &Metrics, repeat: Repeat, sent: Sent) -> Probl
     let mut problem = Problem::new(Code::Overloaded, detail, sent, repeat);
     problem.retry_after = Some(SOON);
     problem
+}
+
+/// The process ends while a call waits for its place.
+pub(super) fn draining() -> Problem {
+    let detail = "This gateway is shutting down; nothing was recorded and nothing was sent. Repeat \
+                  with the same call id in a moment.";
+    unseen(Code::Draining, detail.to_owned())
 }
 
 fn unseen(code: Code, detail: String) -> Problem {

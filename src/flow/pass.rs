@@ -101,9 +101,14 @@ impl Pass<'_> {
         let mut paid = None;
         for n in 1u8.. {
             let client = &self.request.client;
-            match route.place(client, &self.core.clock, self.deadline).await {
-                Ok(place) => self.held = Held::new(place, paid.take()),
-                Err(()) => return self.without_a_place(n - 1),
+            let place = route.place(client, &self.core.clock, self.deadline);
+            match self.flow.draining.run_until_cancelled(place).await {
+                Some(Ok(place)) => self.held = Held::new(place, paid.take()),
+                Some(Err(())) => return self.without_a_place(n - 1),
+                None if n == 1 => {
+                    return self.told(Word::Refused, 0, Shown::Problem(allow::draining()));
+                }
+                None => return self.without_a_place(n - 1),
             }
             let (outcome, answer) = self.send(n, cause, policy).await;
             if n == 1 && allow::is_fine(outcome) {

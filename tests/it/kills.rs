@@ -59,7 +59,7 @@ struct Row {
 fn forty_kills_at_random_moments_lose_nothing_and_double_nothing() {
     let kills = number("CALLGATE_KILLS").unwrap_or(40);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let seed = number("CALLGATE_KILLS_SEED").unwrap_or(now.map_or(1, |it| it.as_secs()));
+    let seed = number("CALLGATE_KILLS_SEED").unwrap_or_else(|| now.map_or(1, |it| it.as_secs()));
     eprintln!("CALLGATE_KILLS={kills} CALLGATE_KILLS_SEED={seed}");
     let mut dice = StdRng::seed_from_u64(seed);
     let tool = Tool::start(script(&mut dice));
@@ -263,7 +263,7 @@ fn audit(
         let success = (200..300).contains(status);
         if !truth || success && effects != 1 {
             faults.push(format!(
-                "{id}: {effects} effects, told {status} {outcome}, on record as {}, letter {letter}",
+                "{id}: {effects} effects, told {status} {outcome}, on record {}, letter {letter}",
                 row.state
             ));
         }

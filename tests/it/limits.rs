@@ -390,3 +390,34 @@ fn a_caller_who_leaves_while_waiting_leaves_no_place_taken() {
     world.tool.wait_effect(6);
     nothing_is_held(&world);
 }
+
+#[test]
+fn a_call_that_waits_for_its_place_is_refused_when_the_process_must_end() {
+    let gate = Gate::default();
+    let held = Act::read_all().commit().pass(&gate).answer_result();
+    let mut world = World::with(Script::new().request(1, held), |config| {
+        config
+            .slow(5)
+            .set("drain/grace", "500ms")
+            .route("upstream/concurrency", json!({ "max": 1, "queue": 9 }))
+    });
+    let mut first = world.gateway.client();
+    first.send(&Call::with_id("holds"));
+    world.tool.wait_request(1);
+    let mut second = world.gateway.client();
+    second.send(&Call::with_id("waits"));
+    let waiting = [("route", "tool"), ("what", "waiting")];
+    world
+        .gateway
+        .wait_metric("callgate_limited_now", &waiting, 1.0);
+    let began = Instant::now();
+    world.gateway.signal_term();
+    let refused = second.answer();
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(world.tool.sends("waits").is_empty());
+    gate.open();
+    assert!(world.gateway.wait_exit().success());
+    assert_between(began.elapsed(), 0, 3_000, "the end");
+    world.restart();
+    assert_eq!(world.call(&Call::with_id("waits")).outcome(), "answered");
+}
