@@ -59,7 +59,7 @@ enum Command {
     /// List, show, pause, resume, cancel and export batches
     #[command(subcommand)]
     Batch(batch::Command),
-    /// List and show calls that could not be settled in line
+    /// Look at calls that could not be settled in line, and do something about them
     #[command(subcommand)]
     Dead(dead::Command),
     /// Show what the gateway knows about a call

@@ -3,16 +3,18 @@
 //! Two stages: [`mod@file`] reads strictly and knows positions, [`resolved`] holds values that need
 //! no second look. Past this module no raw string names a thing. Reading a text needs no
 //! environment: a look-up function is passed in, so that tests and the demo bring their own; only
-//! [`load()`] asks the real one. Deliberately absent: reload, which comes with its own issue.
+//! [`load()`] asks the real one. Deliberately absent: carrying out what a reload brings (`app`).
 
 mod build;
 pub mod clients;
 mod defaults;
 pub mod file;
 pub mod key_template;
+pub mod limits;
 mod load;
 pub mod matcher;
 mod print;
+pub mod reload;
 pub mod report;
 pub mod resolved;
 pub mod route;
@@ -23,6 +25,7 @@ mod words;
 
 pub use load::{DEFAULT_PLACES, find_default, load};
 pub use matcher::{Matcher, PathPattern};
+pub use reload::Source;
 pub use report::Report;
 pub use resolved::{Admin, Config, Drain, LedgerConfig, LedgerUrl, Limits, Log, Notice, Secret};
 pub use route::{ReceiptRule, Route, Upstream};

@@ -21,6 +21,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
 use crate::upstream::headers::Node;
 
+pub mod accept;
 mod admit;
 mod alike;
 mod ask;
@@ -34,11 +35,13 @@ mod join;
 pub(crate) mod json;
 mod key;
 mod late;
+pub mod limits;
 mod listen;
 pub mod operate;
 mod parting;
 mod pass;
 mod passing;
+mod prefer;
 mod proof;
 mod pursue;
 mod reading;
@@ -49,14 +52,19 @@ pub mod routes;
 mod running;
 mod settle;
 pub mod told;
+mod watch;
+mod window;
 
+pub use accept::Promises;
 pub use errand::Errand;
 pub use key::refusal_by_head;
 pub use late::Registry as LateRegistry;
 pub use pass::PassBody;
+pub use prefer::Prefer;
 pub use proof::Standing;
-pub use routes::{Route, Routes};
+pub use routes::{Ready, Route, Routes};
 pub use running::Calls;
+pub use watch::Watch;
 
 /// How long past `timeouts.total` the claim of a call in line holds: room for a last question and
 /// a slow commit, so that a shared ledger never takes a living call for dead.
@@ -82,6 +90,8 @@ pub struct Flow {
     pub readiness: Arc<Readiness>,
     /// Calls in flight, for repeats to join.
     pub calls: Arc<Calls>,
+    /// How many callers may be promised something at once.
+    pub promises: Promises,
     /// Exchanges past their attempt timeout.
     pub late: Arc<LateRegistry>,
     /// Cancelled when the process cannot wait for calls in line any longer: they are parked.
@@ -119,8 +129,10 @@ pub struct Request<B = Bytes> {
     pub gone: CancellationToken,
     /// When its head was complete.
     pub received: Mono,
-    /// Nobody else would send it: it is never given up as never sent.
-    pub promised: bool,
+    /// How long its caller wants to wait.
+    pub prefer: Prefer,
+    /// Whom to tell once the call is on record; with it the call is promised.
+    pub promise: Option<accept::Promise>,
 }
 
 impl Flow {

@@ -18,7 +18,9 @@ use tokio_util::sync::CancellationToken;
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::time::{Mono, Wall};
 use crate::config::Route as RouteConfig;
+use crate::flow::accept::Promise;
 use crate::flow::told::{Problem, Told};
+use crate::flow::{Prefer, Watch};
 use crate::ledger::view::CallView;
 use crate::telemetry::metrics::RouteMetrics;
 
@@ -86,8 +88,14 @@ pub trait Door: Send + Sync + 'static {
         request: Request<Self::Route, Payload>,
     ) -> impl Future<Output = Told> + Send;
 
-    /// What the ledger, or memory, knows of a call of this client.
-    fn receipt(&self, client: &ClientName, id: &CallId) -> impl Future<Output = Found> + Send;
+    /// What the ledger, or memory, knows of a call of this client; with `watch`, once it has
+    /// ended.
+    fn receipt(
+        &self,
+        client: &ClientName,
+        id: &CallId,
+        watch: Option<Watch>,
+    ) -> impl Future<Output = Found> + Send;
 }
 
 /// What this room reads of a route.
@@ -142,6 +150,10 @@ pub struct Request<R, B> {
     pub line: Line,
     /// When its head was complete.
     pub received: Mono,
+    /// How long its caller wants to wait.
+    pub prefer: Prefer,
+    /// Whom to tell once the call is on record, where that may be told.
+    pub promise: Option<Promise>,
 }
 
 impl<R, B> Request<R, B> {

@@ -23,7 +23,7 @@ use crate::batch::{self, Intake};
 use crate::compensate::{Jobs, Verbs, Worker};
 use crate::config::Config;
 use crate::entropy::Minter;
-use crate::flow::{Flow, LateRegistry, Routes};
+use crate::flow::{Flow, LateRegistry, Promises, Routes};
 use crate::ingress::{Clients, Cores, Ingress, Settings};
 use crate::ledger::{Ledger, Owner};
 use crate::telemetry::names::ROUTE_NONE;
@@ -151,6 +151,7 @@ async fn flow(
         metrics: Arc::clone(&ground.metrics),
         readiness: Arc::clone(&ground.readiness),
         calls: Arc::default(),
+        promises: Promises::new(config.limits.async_calls),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),
         tasks: TaskTracker::new(),

@@ -17,9 +17,8 @@ use crate::call::id::{CallId, ClientName};
 use crate::call::policy::OnClientGone;
 use crate::config;
 use crate::flow::told::{Problem, Told};
-use crate::flow::{self, Flow, PassBody, Route};
+use crate::flow::{self, Flow, PassBody, Route, Watch};
 use crate::ingress::{Clients, Core, Door, Faced, Found, Knock, Line, Payload, Request};
-use crate::ledger::{CallView, LedgerError};
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Upload;
 
@@ -47,28 +46,13 @@ impl CallerDoor {
         let route = self.flow.routes.named(route);
         route.map_or(0, |route| route.conf.policy.compensation.rounds.len())
     }
-
-    /// The call with this id, the client's under the name it has or else under one it had.
-    async fn view(
-        &self,
-        client: &ClientName,
-        id: &CallId,
-    ) -> Result<Option<CallView>, LedgerError> {
-        for name in std::iter::once(client).chain(client.formerly()) {
-            let found = self.flow.ledger.view(Some(name.clone()), id.clone());
-            if let Some(call) = found.await?.into_iter().next() {
-                return Ok(Some(call));
-            }
-        }
-        Ok(None)
-    }
 }
 
 impl Door for CallerDoor {
     type Route = Route;
 
     fn route(&self, host: Option<&str>, path: &str, method: &Method) -> Option<Arc<Route>> {
-        self.flow.routes.find(host, path, method).cloned()
+        self.flow.routes.find(host, path, method)
     }
 
     fn client(&self, headers: &mut HeaderMap) -> Option<ClientName> {
@@ -103,8 +87,8 @@ impl Door for CallerDoor {
         self.flow.pass(core.tools(), request).await
     }
 
-    async fn receipt(&self, client: &ClientName, id: &CallId) -> Found {
-        match self.view(client, id).await {
+    async fn receipt(&self, client: &ClientName, id: &CallId, watch: Option<Watch>) -> Found {
+        match self.flow.receipt(client, id, watch.as_ref()).await {
             Ok(Some(call)) => Found::Call {
                 rounds: self.rounds(&call.route),
                 view: Box::new(call),
@@ -166,7 +150,8 @@ fn asked<B, C>(
         version: request.version,
         gone,
         received: request.received,
-        promised: false,
+        prefer: request.prefer,
+        promise: request.promise,
     };
     (request, leaving)
 }

@@ -240,8 +240,9 @@ impl Intake {
     }
 
     fn route(&self, name: &str) -> Result<Arc<Route>, Refusal> {
-        self.flow.routes.named(name).cloned().ok_or_else(|| {
-            let known = self.flow.routes.iter().map(|route| &*route.conf.name);
+        self.flow.routes.named(name).ok_or_else(|| {
+            let routes = self.flow.routes.all();
+            let known = routes.iter().map(|route| &*route.conf.name);
             Refusal::NoRoute {
                 name: visible(name),
                 known: known.collect::<Vec<_>>().join(", "),
@@ -400,6 +401,7 @@ impl Submission<'_> {
                 body: made.body,
                 credential: false,
             },
+            seen_at: self.intake.clock().wall(),
         };
         let key = self.key(&errand)?;
         let call = ItemCall {

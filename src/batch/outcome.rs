@@ -56,7 +56,9 @@ pub fn read(line: u32, told: &Told) -> Outcome {
         (Word::Unresolved, shown) => {
             let why = match shown {
                 Shown::Problem(problem) => problem.code.as_str(),
-                Shown::Whole(_) | Shown::Stream { .. } | Shown::Tunnel(_) => "unresolved",
+                Shown::Whole(_) | Shown::Stream { .. } | Shown::Tunnel(_) | Shown::Accepted(_) => {
+                    "unresolved"
+                }
             };
             Outcome::Ended(end(ItemState::Unresolved, Some(Arc::from(why))))
         }
@@ -92,8 +94,8 @@ fn refused(problem: &Problem, end: impl Fn(ItemState, Option<Arc<str>>) -> ItemE
         Code::LedgerUnavailable | Code::Overloaded | Code::Draining | Code::RateLimited => {
             again(true, ItemState::Unresolved)
         }
-        // The same call runs for somebody else.
-        Code::InProgress => again(false, ItemState::Unresolved),
+        // The same call, or the same request under another id, runs for somebody else.
+        Code::InProgress | Code::NewIdForRunningCall => again(false, ItemState::Unresolved),
         Code::ResultNotKept if problem.state == Some(State::Success) => {
             Outcome::Ended(end(ItemState::Done, None))
         }
@@ -106,7 +108,7 @@ fn named_pause(shown: &Shown) -> Option<Duration> {
         Shown::Whole(whole) => &whole.headers,
         Shown::Stream { headers, .. } => headers,
         Shown::Problem(problem) => return problem.retry_after,
-        Shown::Tunnel(_) => return None,
+        Shown::Tunnel(_) | Shown::Accepted(_) => return None,
     };
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse();
     seconds.ok().map(Duration::from_secs)

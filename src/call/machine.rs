@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::outcome::{Outcome, Reading};
-use super::policy::{OnClientGone, Policy};
+use super::policy::Policy;
 use super::receipt::{Answer, State};
 use super::step::{Ending, Event, Reason, Step};
 use super::tally::Tally;
@@ -29,10 +29,18 @@ pub struct Machine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sending {
     Allowed,
+    /// It may, and it has to: its caller was promised the call and need not stay.
+    Owed,
     /// The caller has gone and the route says `cancel`.
     Cancelled,
     /// A part of a streamed answer has reached the caller.
     Told,
+}
+
+impl Sending {
+    const fn may_send(self) -> bool {
+        matches!(self, Self::Allowed | Self::Owed)
+    }
 }
 
 /// What the call is doing.
@@ -92,6 +100,16 @@ impl Machine {
             tally: Tally::new(now),
             phase: Phase::New,
             sending: Sending::Allowed,
+        }
+    }
+
+    /// The same for a call whose caller was promised it: whoever leaves, and however little reached
+    /// the tool by then, it is never given up as never sent.
+    #[must_use]
+    pub fn promised(policy: Arc<Policy>, now: Mono) -> Self {
+        Self {
+            sending: Sending::Owed,
+            ..Self::new(policy, now)
         }
     }
 
@@ -244,7 +262,7 @@ impl Machine {
 
     fn without_receipt(&mut self, now: Mono, chance: Chance) -> Step {
         let unknown = Answer::State(State::Unknown);
-        if self.sending == Sending::Allowed && self.tally.permits(unknown, &self.policy) {
+        if self.sending.may_send() && self.tally.permits(unknown, &self.policy) {
             let wait = self.tally.resend_wait(now, &self.policy, chance);
             return match self.no_room(now, wait) {
                 Some(reason) => self.park_or_linger(now, chance, reason),
@@ -305,7 +323,7 @@ impl Machine {
         if answer == Answer::NotFound && self.tally.refusal().is_some() {
             return self.close(now);
         }
-        if self.sending != Sending::Allowed || !self.tally.permits(answer, &self.policy) {
+        if !self.sending.may_send() || !self.tally.permits(answer, &self.policy) {
             return self.ask_later(now, chance);
         }
         // Without a retry left, an exchange that may still speak is worth more than closing it.
@@ -331,7 +349,7 @@ impl Machine {
         if let (Answer::NotFound, Some(refusal)) = (answer, self.tally.refusal()) {
             return self.end(refusal.ending());
         }
-        if self.sending != Sending::Allowed || !self.tally.permits(answer, &self.policy) {
+        if !self.sending.may_send() || !self.tally.permits(answer, &self.policy) {
             return self.ask_later(now, chance);
         }
         match self.no_room(now, Duration::ZERO) {
@@ -411,7 +429,7 @@ impl Machine {
     }
 
     fn send_or_park(&mut self, now: Mono, chance: Chance) -> Step {
-        if self.sending != Sending::Allowed {
+        if !self.sending.may_send() {
             return self.park(Reason::Denied, chance);
         }
         match self.no_room(now, Duration::ZERO) {
@@ -455,21 +473,6 @@ impl Machine {
     const fn unless_silent(&self) -> Step {
         if matches!(self.phase, Phase::Waiting(Next::Late)) && self.tally.open() == 0 {
             return Step::Wait(Duration::ZERO);
-        }
-        Step::Keep
-    }
-
-    fn client_gone(&mut self) -> Step {
-        if self.policy.on_client_gone == OnClientGone::Cancel && self.sending == Sending::Allowed {
-            self.sending = Sending::Cancelled;
-        }
-        Step::Keep
-    }
-
-    /// A repeat asks for the call, so it may be sent again.
-    fn client_back(&mut self) -> Step {
-        if self.sending == Sending::Cancelled {
-            self.sending = Sending::Allowed;
         }
         Step::Keep
     }

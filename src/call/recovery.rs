@@ -86,6 +86,9 @@ pub struct Patience {
 pub enum Sending {
     /// It may, if the policy and the receipt allow it.
     Allowed,
+    /// The same, and its first send is owed: the caller was promised the call, so as long as
+    /// nothing has reached the tool every round sends it, whatever `compensation.resend` says.
+    Owed,
     /// The call came with a credential that was not kept, and nothing supplies it.
     NoCredential,
     /// The upstream is another one now, or the route is gone.

@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use super::client::Target;
 use super::exit::{Exit, Failure};
 use super::gateway::Gateway;
-use super::output::{Column, Printer};
+use super::output::{Column, Output, Printer};
 use super::push::wire::Link;
 use super::push::{BATCHES, summary, watch};
 
@@ -27,6 +27,29 @@ const COLUMNS: &[Column] = &[
     ("ENDED", "endedAt"),
 ];
 
+/// What a spreadsheet gets.
+const WIDE: &[&str] = &[
+    "name",
+    "state",
+    "route",
+    "client",
+    "workers",
+    "items",
+    "waiting",
+    "running",
+    "done",
+    "refused",
+    "unresolved",
+    "bad",
+    "cancelled",
+    "retried",
+    "settledByReceipt",
+    "replayed",
+    "createdAt",
+    "updatedAt",
+    "endedAt",
+];
+
 /// `callgate batch ..`
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
@@ -42,7 +65,7 @@ pub enum Command {
     Resume(Named),
     /// Finish what runs of a batch, and begin nothing else of it
     Cancel(Named),
-    /// One line per item: state, call id, key, attempts, status, error
+    /// One line per item: state, call id, key, attempts, status, error; CSV, or JSON with -o ndjson
     Export(ExportArgs),
 }
 
@@ -67,16 +90,6 @@ pub struct Named {
     name: String,
 }
 
-/// How an export is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Exported {
-    /// For spreadsheets
-    #[default]
-    Csv,
-    /// One JSON document a line
-    Ndjson,
-}
-
 /// `callgate batch export`
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExportArgs {
@@ -85,9 +98,6 @@ pub struct ExportArgs {
     /// Only items in this state, such as UNRESOLVED, REFUSED or BAD
     #[arg(long)]
     state: Option<String>,
-    /// How it is written
-    #[arg(long = "as", value_enum, default_value_t)]
-    form: Exported,
 }
 
 /// Runs `callgate batch ..`.
@@ -107,7 +117,7 @@ pub fn run(
     let (method, target) = match command {
         Command::List(args) => {
             let page = runtime.block_on(link.document(Method::GET, &listed(args)))?;
-            printer.list(&page, COLUMNS)?;
+            printer.list(&page, COLUMNS, WIDE)?;
             if page["items"].as_array().is_none_or(Vec::is_empty) {
                 eprintln!("No batch matches.");
             }
@@ -119,7 +129,7 @@ pub fn run(
             printer.one(&batch, &summary(&batch))?;
             return Ok(exit);
         }
-        Command::Export(args) => return runtime.block_on(export(&link, args)),
+        Command::Export(args) => return runtime.block_on(export(&link, args, printer.form())),
         Command::Show(args) => (Method::GET, named(args)),
         Command::Pause(args) => (Method::POST, named(args).segment("pause")),
         Command::Resume(args) => (Method::POST, named(args).segment("resume")),
@@ -138,10 +148,10 @@ fn listed(args: &ListArgs) -> Target {
 }
 
 /// Writes the items as they come.
-async fn export(link: &Link<'_>, args: &ExportArgs) -> Result<Exit, Failure> {
-    let form = match args.form {
-        Exported::Csv => "csv",
-        Exported::Ndjson => "ndjson",
+async fn export(link: &Link<'_>, args: &ExportArgs, form: Output) -> Result<Exit, Failure> {
+    let form = match form {
+        Output::Table | Output::Csv => "csv",
+        Output::Json | Output::Ndjson => "ndjson",
     };
     let target = Target::new(BATCHES)
         .segment(&args.name)

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use super::verbs::{Verbs, words};
 use crate::clock;
-use crate::flow::operate::Ordered;
+use crate::flow::operate::{Ordered, Refusal};
 use crate::ledger::desk::job::{ItemEnd, Job, JobId, Taken};
 use crate::ledger::desk::{By, Decided, Verb};
 use crate::ledger::{LedgerError, RowId};
@@ -195,7 +195,7 @@ impl Jobs {
                 continue;
             }
             return Ok(ItemEnd {
-                result: words::result(&ordered),
+                result: came_to(&ordered),
                 detail: Some(words::sentence(&ordered).into()),
             });
         }
@@ -269,6 +269,17 @@ async fn room(slots: &Arc<Semaphore>, due: usize, job: &Job) -> OwnedSemaphorePe
     let wanted = u32::try_from(wanted).unwrap_or(1);
     let room = Arc::clone(slots).acquire_many_owned(wanted).await;
     room.expect("the slots are never closed")
+}
+
+/// What an order came to for its job. A row that has ended by itself meanwhile, or by this very
+/// job before a crash, is where the job wanted it.
+const fn came_to(ordered: &Ordered) -> &'static str {
+    match ordered {
+        Ordered::Refused(Refusal::Settled) => "settled",
+        Ordered::Refused(Refusal::Failed) => "failed",
+        Ordered::Refused(Refusal::Reversed) => "reversed",
+        other => words::result(other),
+    }
 }
 
 const fn no_end(result: &'static str) -> ItemEnd {

@@ -43,8 +43,8 @@ pub struct Worker {
     core: Core,
     /// One permit per round that may run.
     slots: Arc<Semaphore>,
-    /// Until when a fresh claim holds without a heartbeat.
-    lease: Duration,
+    /// How many permits there are.
+    size: usize,
     rounds: TaskTracker,
     stop: CancellationToken,
 }
@@ -65,14 +65,10 @@ impl Worker {
     /// is cancelled.
     #[must_use]
     pub fn new(flow: Arc<Flow>, core: Core, stop: CancellationToken) -> Self {
-        let slots = bound(&flow.routes);
-        let leases = flow
-            .routes
-            .iter()
-            .map(|route| route.conf.policy.compensation.lease);
+        let size = bound(&flow.routes);
         Self {
-            lease: leases.max().unwrap_or(POLL_IDLE),
-            slots: Arc::new(Semaphore::new(slots)),
+            slots: Arc::new(Semaphore::new(size)),
+            size,
             rounds: TaskTracker::new(),
             flow,
             core,
@@ -82,9 +78,10 @@ impl Worker {
 
     /// Makes rounds until it is told to stop; returns when those under way have ended. Whoever
     /// cannot wait that long drops it: the leases lapse and the next worker asks again.
-    pub async fn run(self) {
+    pub async fn run(mut self) {
         let mut mood = Mood::Idle;
         while !self.stop.is_cancelled() {
+            self.resize();
             mood = self.claim(mood).await;
             tokio::select! {
                 () = self.stop.cancelled() => {}
@@ -95,12 +92,32 @@ impl Worker {
         self.rounds.wait().await;
     }
 
+    /// As many slots as the routes in use ask for; a round that runs keeps its own.
+    fn resize(&mut self) {
+        let wanted = bound(&self.flow.routes);
+        if wanted > self.size {
+            self.slots.add_permits(wanted - self.size);
+            self.size = wanted;
+        } else {
+            self.size -= self.slots.forget_permits(self.size - wanted);
+        }
+    }
+
+    /// Until when a fresh claim holds without a heartbeat.
+    fn lease(&self) -> Duration {
+        let routes = self.flow.routes.all();
+        let leases = routes
+            .iter()
+            .map(|route| route.conf.policy.compensation.lease);
+        leases.max().unwrap_or(POLL_IDLE)
+    }
+
     /// Takes up what is due, as long as there is room for it.
     async fn claim(&self, mut mood: Mood) -> Mood {
         while let Some(mut room) = self.room() {
             let wanted = room.num_permits();
             let now = self.core.clock.wall();
-            let (owner, until) = (self.flow.owner.clone(), now.after(self.lease));
+            let (owner, until) = (self.flow.owner.clone(), now.after(self.lease()));
             let found = match self.flow.ledger.claim_due(owner, now, until, wanted).await {
                 Ok(found) => found,
                 Err(error) => return mood.failed(&error),
@@ -142,6 +159,7 @@ async fn round(flow: Arc<Flow>, core: Core, due: Due, slot: OwnedSemaphorePermit
 
 /// Rounds that may run at once: what every route adds to the common bound, at least one.
 fn bound(routes: &Routes) -> usize {
+    let routes = routes.all();
     let each = routes.iter().map(|route| route.conf.compensation_workers);
     each.fold(0, usize::saturating_add)
         .clamp(1, Semaphore::MAX_PERMITS)

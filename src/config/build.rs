@@ -15,6 +15,7 @@ use scope::Scope;
 
 mod clients;
 mod formerly;
+mod limits;
 mod names;
 mod receipt;
 mod route;
@@ -221,6 +222,7 @@ fn limits(scope: &Scope<'_>) -> Limits {
     Limits {
         connections,
         connections_per_address: scope.whole("connections_per_address", connections),
+        async_calls: scope.whole("async_calls", default.async_calls),
         headers: scope.whole("headers", default.headers),
         header_bytes: scope.size("header_bytes", default.header_bytes),
         header_timeout: scope.duration("header_timeout", default.header_timeout),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http::header::HeaderName;
+use jiff::tz::TimeZone;
 
 use super::resolved::{
     Admin, Drain, LedgerConfig, LedgerUrl, Limits, Log, LogFormat, LogLevel, Sync,
@@ -53,6 +54,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            async_calls: 4_096,
             connections_per_address: 10_000,
             headers: 100,
             header_bytes: 32 << 10,
@@ -115,6 +117,7 @@ impl Default for Idempotency {
         Self {
             header: HeaderName::from_static("idempotency-key"),
             key: None,
+            time_zone: TimeZone::UTC,
             hash: KeyHash::Sha256,
             required: false,
             send_header: None,

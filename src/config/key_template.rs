@@ -1,7 +1,8 @@
 //! How an idempotency key is made out of a request: fixed text and places to take from.
 //!
 //! A key has to come out the same when the same operation is asked for again, so there is no place
-//! for chance, time, or what is new in every request. Filling it in is `flow`'s part.
+//! for chance, or what is new in every request. Of time only windows: the day or the minute in
+//! which a call was first seen, which stays with its call id. Filling it in is `flow`'s part.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use super::template::JsonPointer;
 /// What an operator reads who writes something else.
 const FORM: &str = "text with {body:/pointer}, {header:NAME}, {path:NAME} or {query:NAME}, at \
                     least one of them; a key must come out the same on every repeat, so nothing \
-                    random, no time, and no field that is new in each request";
+                    random, no time but {day} and {minute}, and no field that is new in each \
+                    request";
 
 /// Fields that differ from one repeat to the next.
 const FLEETING: [&str; 5] = [
@@ -41,6 +43,10 @@ pub enum KeyPart {
     Path(Arc<str>),
     /// A query parameter that stands exactly once.
     Query(Arc<str>),
+    /// The day on which the call was first seen.
+    Day,
+    /// The minute in which the call was first seen.
+    Minute,
 }
 
 impl KeyTemplate {
@@ -59,7 +65,8 @@ impl KeyTemplate {
             parts.push(KeyPart::parse(&rest[open + 1..close]).ok_or(FORM)?);
             rest = &rest[close + 1..];
         }
-        if parts.is_empty() || rest.contains('}') {
+        // A window alone would be the key of everything that happens in it.
+        if !parts.iter().any(KeyPart::is_place) || rest.contains('}') {
             return Err(FORM.to_owned());
         }
         if !rest.is_empty() {
@@ -78,15 +85,27 @@ impl KeyTemplate {
     /// and `3`.
     #[must_use]
     pub fn can_collide(&self) -> bool {
-        let is_place = |part: &KeyPart| !matches!(part, KeyPart::Text(_));
         self.0
             .windows(2)
-            .any(|pair| is_place(&pair[0]) && is_place(&pair[1]))
+            .any(|pair| pair[0].is_place() && pair[1].is_place())
     }
 }
 
 impl KeyPart {
+    /// Whether it is taken from the request. Text is as it stands, and windows have a fixed length.
+    const fn is_place(&self) -> bool {
+        match self {
+            Self::Body(_) | Self::Header(_) | Self::Path(_) | Self::Query(_) => true,
+            Self::Text(_) | Self::Day | Self::Minute => false,
+        }
+    }
+
     fn parse(place: &str) -> Option<Self> {
+        match place {
+            "day" => return Some(Self::Day),
+            "minute" => return Some(Self::Minute),
+            _ => {}
+        }
         let (kind, name) = place.split_once(':')?;
         match kind {
             "body" => JsonPointer::parse(name).map(Self::Body),
@@ -109,6 +128,8 @@ impl fmt::Display for KeyPart {
             Self::Header(name) => write!(f, "{{header:{name}}}"),
             Self::Path(name) => write!(f, "{{path:{name}}}"),
             Self::Query(name) => write!(f, "{{query:{name}}}"),
+            Self::Day => f.write_str("{day}"),
+            Self::Minute => f.write_str("{minute}"),
         }
     }
 }
@@ -125,11 +146,14 @@ mod tests {
 
     #[test]
     fn a_template_is_read_in_pieces_and_written_as_it_was() {
-        let text = "{body:/trackingNo}{body:/a~1b}-{header:x-batch}/{path:id}?{query:n}track_sync";
+        let text = "{body:/trackingNo}{body:/a~1b}-{header:x-batch}/{path:id}?{query:n}track_sync\
+                    {day}{minute}";
         let template = KeyTemplate::parse(text).unwrap();
         assert_eq!(template.to_string(), text);
-        assert_eq!(template.parts().len(), 9);
+        assert_eq!(template.parts().len(), 11);
         assert!(template.can_collide());
+        let window = KeyTemplate::parse("{body:/a}{day}").unwrap();
+        assert!(!window.can_collide());
         let apart = KeyTemplate::parse("{body:/a}|{body:/b}track").unwrap();
         assert!(!apart.can_collide());
     }
@@ -143,6 +167,11 @@ mod tests {
             "{now}",
             "{random:8}",
             "{body:/a}{timestamp}",
+            "{body:/a}{hour}",
+            "{body:/a}{day:1}",
+            "{body:/a}{Day}",
+            "sync-{day}",
+            "{minute}",
             "{header:Date}",
             "{header:traceparent}",
             "{header:X-Call-Id}",

@@ -89,6 +89,8 @@ pub enum LogFormat {
 pub struct Limits {
     /// Open connections of callers.
     pub connections: usize,
+    /// Calls that run on after their caller was told that they are accepted.
+    pub async_calls: usize,
     /// Of these, from one address.
     pub connections_per_address: usize,
     /// Header fields of one request.

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use http::header::HeaderName;
 use http::{HeaderMap, Method, StatusCode};
+use jiff::tz::TimeZone;
 
 use super::key_template::KeyTemplate;
+use super::limits::{Concurrency, RetryBudget, RouteLimits};
 use super::matcher::Matcher;
 use super::template::{JsonPointer, Template};
 use crate::call::policy::Policy;
@@ -44,6 +46,8 @@ pub struct Route {
     pub response: ResponseMode,
     /// The business key, and how long it and the call id bind.
     pub idempotency: Idempotency,
+    /// What is let in.
+    pub limits: RouteLimits,
     /// What happens to the same request under a new id.
     pub detect_new_ids: DetectNewIds,
     /// Names this route had before.
@@ -77,8 +81,23 @@ pub struct Upstream {
     pub late_max: usize,
     /// The field that tells the tool who calls. `None`: the tool sees one name space of call ids.
     pub tenant_header: Option<HeaderName>,
+    /// Sends at once; `None`: unbounded.
+    pub concurrency: Option<Concurrency>,
+    /// What may be sent again; `None`: what each call's policy allows.
+    pub retry_budget: Option<RetryBudget>,
     /// Addresses this tool had before, normalised.
     pub formerly: Vec<Arc<str>>,
+}
+
+impl Upstream {
+    /// Whether both are reached the same way: connections to one serve the other.
+    #[must_use]
+    pub fn is_reached_as(&self, other: &Self) -> bool {
+        self.endpoint.authority == other.endpoint.authority
+            && self.endpoint.https == other.endpoint.https
+            && self.ca == other.ca
+            && self.pool == other.pool
+    }
 }
 
 /// Where requests go: the parts of an `http` or `https` URL.
@@ -331,6 +350,8 @@ pub struct Idempotency {
     pub header: HeaderName,
     /// How a key is derived from a request that brings none.
     pub key: Option<KeyTemplate>,
+    /// The time zone of the windows in a derived key.
+    pub time_zone: TimeZone,
     /// How a derived key is hashed.
     pub hash: KeyHash,
     /// Whether a call without a key is refused.

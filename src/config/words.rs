@@ -1,6 +1,7 @@
 //! The words of the configuration for our enums: one table each, read by the reader, the schema
 //! and the printer alike.
 
+use super::limits::Adaptive;
 use super::resolved::{LogFormat, LogLevel, Sync};
 use super::route::{
     Accepted, Credentials, DetectNewIds, HostMode, KeyHash, ResponseMode, UpstreamKind,
@@ -49,6 +50,7 @@ words! {
     KeyHash { Sha256 = "sha256", Md5 = "md5", Plain = "none" }
     ResponseMode { Auto = "auto", Stream = "stream", Collect = "collect" }
     Cause { Connect = "connect", Timeout = "timeout", Disconnect = "disconnect", Status = "5xx" }
+    Adaptive { Off = "off", Aimd = "aimd" }
     BelieveNotFound { Proven = "proven", Always = "always" }
     OnClientGone { Finish = "finish", Cancel = "cancel" }
     OnFailed { Drop = "drop", Keep = "keep" }

@@ -11,6 +11,7 @@ use http::header::HOST;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 
+use super::accept::Promise;
 use super::call::{Call, Decider, Place, Sendable};
 use super::drive::Drive;
 use super::join;
@@ -25,7 +26,7 @@ use crate::call::policy::OnClientGone;
 use crate::call::time::{Mono, Wall};
 use crate::config::route::DetectNewIds;
 use crate::crash::{self, Point};
-use crate::ledger::{Begun, Claim, LedgerError, NewCall, StoredRequest};
+use crate::ledger::{Begun, CallView, Claim, LedgerError, NewCall, StoredRequest};
 use crate::telemetry::labels::Bound;
 use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::upstream::Core;
@@ -39,8 +40,9 @@ pub(super) struct Visit {
     /// The request's fields as every send carries them.
     pub(super) fields: HeaderMap,
     pub(super) asked: Asked,
-    /// Its key before it was hashed.
-    pub(super) business_key: Option<Arc<str>>,
+    pub(super) key: Option<Key>,
+    /// When it was first seen, where its key depends on that.
+    pub(super) seen: Option<Wall>,
     /// How long its caller waits for a call that is another request's to end.
     pub(super) until: Mono,
 }
@@ -64,7 +66,9 @@ impl Flow {
             &request.body,
             &request.route.conf.idempotency.exclude,
         );
-        let key = identified(&mut request);
+        let owed = request.promise.as_ref().and_then(Promise::seen);
+        let now = owed.unwrap_or_else(|| core.clock.wall());
+        let key = identified(&mut request, now);
         let fields = self.prepared(&mut request);
         let (key, refused) = match key {
             Ok(key) => (key, None),
@@ -75,9 +79,14 @@ impl Flow {
                 client: request.client.clone(),
                 call_id: request.call_id.clone(),
                 fingerprint,
-                key: key.as_ref().map(|key| Arc::clone(&key.text)),
+                key: key.as_ref().map(Key::compared),
             },
-            business_key: key.and_then(|key| key.business),
+            seen: key
+                .as_ref()
+                .and_then(|key| key.windowed.as_ref())
+                .filter(|_| owed.is_none())
+                .map(|_| now),
+            key,
             request,
             target,
             fields,
@@ -100,11 +109,19 @@ impl Flow {
 
     /// The first one at its call.
     async fn lead(self: &Arc<Self>, core: &Core, visit: Visit, mut lead: Lead) -> Told {
+        let _place = match self.place(&visit.request) {
+            Ok(place) => place,
+            Err(problem) => {
+                // Those who joined may not need a place.
+                drop(lead);
+                return visit.refused(problem, core);
+            }
+        };
         let conf = &visit.request.route.conf;
         let alone = visit.is_nameless() && conf.detect_new_ids == DetectNewIds::Block;
         let before = lead.stand(&conf.name, alone);
         let told = match before.filter(|_| visit.is_nameless()) {
-            Some(first) => match visit.suspected(&first) {
+            Some(first) => match visit.suspected(&first, core.clock.mono()) {
                 Some(refused) => visit.lined(refused, core),
                 None => self.begin(core, visit, &lead, false).await,
             },
@@ -122,7 +139,7 @@ impl Flow {
     async fn begin(
         self: &Arc<Self>,
         core: &Core,
-        visit: Visit,
+        mut visit: Visit,
         lead: &Lead,
         mut wary: bool,
     ) -> Told {
@@ -135,21 +152,23 @@ impl Flow {
             };
             let known = match self.ledger.begin(new).await {
                 Ok(Begun::Claimed(claim)) => {
-                    lead.claimed();
-                    crash::at(Point::Claimed);
                     return self.drive(core, visit, claim, lead).await;
                 }
                 Ok(Begun::Known(known)) if known.same_request => known,
                 Ok(Begun::KeyTaken(known)) if known.same_request => known,
                 Ok(Begun::KeyTaken(_)) => return visit.refused(dedup::key_reused_problem(), core),
+                // Its key is that of its first sight.
+                Ok(Begun::Known(known)) if visit.takes_key_of(&known.call) => continue,
                 Ok(Begun::Known(_)) => return visit.refused(dedup::reused_problem(), core),
-                Ok(Begun::Alike(first)) => match visit.suspected(&first.call.call_id) {
-                    Some(refused) => return visit.lined(refused, core),
-                    None => {
-                        wary = false;
-                        continue;
+                Ok(Begun::Alike(first)) => {
+                    match visit.suspected(&first.call.call_id, core.clock.mono()) {
+                        Some(refused) => return visit.lined(refused, core),
+                        None => {
+                            wary = false;
+                            continue;
+                        }
                     }
-                },
+                }
                 Ok(Begun::Foreign) => return visit.refused(dedup::foreign_problem(), core),
                 Err(e) => return visit.refused(self.unrecorded(&visit.request, &e), core),
             };
@@ -168,13 +187,31 @@ impl Flow {
         }
     }
 
-    async fn drive(self: &Arc<Self>, core: &Core, visit: Visit, claim: Claim, lead: &Lead) -> Told {
+    async fn drive(
+        self: &Arc<Self>,
+        core: &Core,
+        mut visit: Visit,
+        claim: Claim,
+        lead: &Lead,
+    ) -> Told {
         let recorded = core.clock.mono();
+        let promise = visit.request.promise.take();
+        let promised = promise.is_some();
+        if let (Some(promise), Some(named)) = (promise, visit.named()) {
+            promise.keep(named, lead.promised());
+        }
+        lead.claimed();
+        crash::at(Point::Claimed);
         let (received, gone) = (visit.request.received, visit.request.gone.clone());
         let call = visit.claimed(claim, core.clock.wall());
         let policy = &call.route.conf.policy;
-        let waiters = lead.attendance(gone, policy.on_client_gone == OnClientGone::Cancel);
-        let machine = Machine::new(Arc::clone(policy), recorded);
+        let heeded = !promised && policy.on_client_gone == OnClientGone::Cancel;
+        let waiters = lead.attendance(gone, heeded);
+        let machine = if promised {
+            Machine::promised(Arc::clone(policy), recorded)
+        } else {
+            Machine::new(Arc::clone(policy), recorded)
+        };
         let mut drive = Drive::new(self, core, call, Decider::Line(machine), waiters);
         drive.received(received, recorded);
         drive.run().await
@@ -188,7 +225,8 @@ impl Flow {
             target,
             fields,
             asked,
-            business_key,
+            key,
+            seen,
             ..
         }: &Visit,
         core: &Core,
@@ -204,10 +242,10 @@ impl Flow {
             upstream: Arc::clone(route.tool.address()),
             policy: Arc::clone(&route.policy_text),
             fingerprint: asked.fingerprint,
-            idempotency_key: asked.key.clone(),
+            idempotency_key: key.as_ref().map(|key| Arc::clone(&key.text)),
             scope: Arc::clone(&route.scope),
             wary: false,
-            business_key: business_key.clone(),
+            business_key: key.as_ref().and_then(|key| key.business.clone()),
             request: StoredRequest {
                 method: request.method.clone(),
                 target: Arc::from(target.as_str()),
@@ -218,10 +256,10 @@ impl Flow {
             trace: None,
             owner: self.owner.clone(),
             lease_until: self.lease_until(route, now),
-            now,
+            now: seen.unwrap_or(now),
             window: route.conf.idempotency.window,
             first_send: true,
-            promised: request.promised,
+            promised: request.promise.is_some(),
             // A tool that is not told who calls sees one name space of call ids.
             exclusive_id: route.tool.tenant_header().is_none(),
         }
@@ -271,8 +309,8 @@ impl Flow {
 }
 
 /// The key of the request, which is put into its body where the route says so.
-fn identified(request: &mut Request<Bytes>) -> Result<Option<Key>, Problem> {
-    let key = key::of(request)?;
+fn identified(request: &mut Request<Bytes>, now: Wall) -> Result<Option<Key>, Problem> {
+    let key = key::of(request, now)?;
     if let Some(key) = &key
         && let Some(body) = key::in_body(request, key)?
     {
@@ -310,8 +348,25 @@ impl Visit {
 
     /// The key as the tool gets it.
     pub(super) fn key_value(&self) -> Option<HeaderValue> {
-        let key = self.asked.key.as_deref()?;
-        Some(HeaderValue::from_str(key).expect("a key is visible ASCII"))
+        let key = self.key.as_ref()?;
+        Some(HeaderValue::from_str(&key.text).expect("a key is visible ASCII"))
+    }
+
+    /// Takes the key that this call id has had since `call` was first seen, where it has windows
+    /// and everything else in it is the same; whether that changed it.
+    fn takes_key_of(&mut self, call: &CallView) -> bool {
+        let windowed = self.key.as_ref().and_then(|key| key.windowed.as_ref());
+        let Some(Ok(then)) = windowed.map(|windowed| windowed.at(call.received_at)) else {
+            return false;
+        };
+        let is_its = call.idempotency_key.as_ref() == Some(&then.text);
+        let takes = call.fingerprint == self.asked.fingerprint
+            && is_its
+            && self.key.as_ref() != Some(&then);
+        if takes {
+            self.key = Some(then);
+        }
+        takes
     }
 
     /// What is told about a call that another request with this one's key began.

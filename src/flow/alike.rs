@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use parking_lot::Mutex;
 
 use super::Route;
 use super::admit::Visit;
@@ -20,6 +21,7 @@ use super::running::Running;
 use super::told::{Problem, Told};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
+use crate::call::time::Mono;
 use crate::config::route::DetectNewIds;
 
 /// The calls in line by what they ask, under a hash of it that nobody outside can predict.
@@ -31,6 +33,21 @@ pub(super) struct Alikes(DashMap<u128, Group>);
 struct Group {
     first: Arc<Running>,
     others: Vec<Arc<Running>>,
+}
+
+/// Lines about suspected repeats in one second of one route. A caller that does nothing else would
+/// drown the log; the counter has them all.
+const LINES_PER_SECOND: u64 = 10;
+
+/// How many lines a route has written in which second, and how many it has left out since.
+#[derive(Debug, Default)]
+pub struct Lines(Mutex<Written>);
+
+#[derive(Debug, Default)]
+struct Written {
+    second: u64,
+    lines: u64,
+    left_out: u64,
 }
 
 /// Where a call stands among those that ask for the same; dropping it takes it out.
@@ -99,6 +116,24 @@ impl Drop for Stand {
     }
 }
 
+impl Lines {
+    /// Whether a line may be written in this second, and then how many were left out before it.
+    fn next(&self, now: Mono) -> Option<u64> {
+        let second = now.0 / 1_000_000_000;
+        let mut written = self.0.lock();
+        if written.second != second {
+            written.second = second;
+            written.lines = 0;
+        }
+        if written.lines == LINES_PER_SECOND {
+            written.left_out += 1;
+            return None;
+        }
+        written.lines += 1;
+        Some(std::mem::take(&mut written.left_out))
+    }
+}
+
 impl Visit {
     /// Whether nothing but what it asks could show that this request is a repeat: its id is new,
     /// and it has no key.
@@ -108,7 +143,7 @@ impl Visit {
 
     /// Counts and tells that `first` asked for the same. What the caller is told, where the route
     /// refuses such a request.
-    pub(super) fn suspected(&self, first: &CallId) -> Option<Told> {
+    pub(super) fn suspected(&self, first: &CallId, now: Mono) -> Option<Told> {
         let request = &self.request;
         let route: &Route = &request.route;
         route.metrics.suspected.inc();
@@ -118,11 +153,13 @@ impl Visit {
                 ..Told::refused(self.named(), problem(first))
             });
         }
+        let left_out = route.repeats_logged.next(now)?;
         tracing::warn!(
             call_id = %request.call_id,
             first_call_id = %first,
             route = &*route.conf.name,
             client = request.client.as_str(),
+            left_out,
             "the same request is still open under another call id; this one is sent as well, since \
              it came without a call id or key (detect_new_ids: warn)"
         );
@@ -140,5 +177,21 @@ fn problem(first: &CallId) -> Problem {
     Problem {
         more: vec![("firstCallId", first.as_str().into())],
         ..Problem::new(Code::NewIdForRunningCall, detail, Sent::No, Repeat::Never)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_few_and_say_what_they_leave_out() {
+        let lines = Lines::default();
+        let at = |ms: u64| Mono(ms * 1_000_000);
+        let first: Vec<_> = (0..13).map(|n| lines.next(at(5_000 + n))).collect();
+        assert_eq!(first[..10], [Some(0); 10]);
+        assert_eq!(first[10..], [None; 3]);
+        assert_eq!(lines.next(at(6_000)), Some(3));
+        assert_eq!(lines.next(at(6_001)), Some(0));
     }
 }

@@ -140,7 +140,8 @@ fn reversed(call: &CallView) -> Told {
 fn queued(call: &CallView, state: DeadState) -> Told {
     let whose = match state {
         DeadState::Queued | DeadState::Running => "the gateway goes on asking the tool",
-        DeadState::Manual | DeadState::Discarded => "it is in front of an operator",
+        DeadState::Manual => "it is in front of an operator",
+        DeadState::Discarded => "an operator has given it up, and nothing is sent for it",
         DeadState::Settled | DeadState::Failed | DeadState::Reversing | DeadState::Reversed => {
             "its end is recorded"
         }

@@ -11,9 +11,11 @@ use http::Version;
 use http::uri::{InvalidUri, PathAndQuery};
 use tokio_util::sync::CancellationToken;
 
+use super::accept::Promise;
 use super::told::Problem;
-use super::{Flow, Request, Route, key};
+use super::{Flow, Prefer, Request, Route, key};
 use crate::call::id::{CallId, ClientName, IdSource};
+use crate::call::time::Wall;
 use crate::ledger::StoredRequest;
 
 /// Everything that makes a call of the gateway's own.
@@ -29,6 +31,8 @@ pub struct Errand {
     pub source: IdSource,
     /// What is sent, with path and query as a caller would send them.
     pub request: StoredRequest,
+    /// When it was written down: windows of its key are of this time.
+    pub seen_at: Wall,
 }
 
 impl Flow {
@@ -53,7 +57,8 @@ impl Flow {
             // Nobody can leave who was never there.
             gone: CancellationToken::new(),
             received: self.clock.mono(),
-            promised: true,
+            prefer: Prefer::default(),
+            promise: Some(Promise::owed(errand.seen_at)),
         })
     }
 
@@ -63,6 +68,8 @@ impl Flow {
     /// # Errors
     /// The refusal the request would be told: a part of the key is missing, or a key is demanded.
     pub fn key_shown(&self, request: &Request<Bytes>) -> Result<Option<Arc<str>>, Problem> {
-        Ok(key::of(request)?.map(|key| key.business.unwrap_or(key.text)))
+        let seen = request.promise.as_ref().and_then(Promise::seen);
+        let now = seen.unwrap_or_else(|| self.clock.wall());
+        Ok(key::of(request, now)?.map(|key| key.business.unwrap_or(key.text)))
     }
 }

@@ -2,28 +2,25 @@
 //!
 //! It waits as long as its caller asked (`Prefer: wait=N`, RFC 7240), never longer than
 //! `timeouts.total`, and is then told that the call is in progress. Another request under the same
-//! id is told so at once, before anything is said about the running one.
-
-use std::time::Duration;
+//! id is told so at once, before anything is said about the running one. Where the first one was
+//! promised the call, one that asks for no more (`respond-async`) is told the same promise.
 
 use bytes::Bytes;
-use http::HeaderMap;
 
 use super::admit::Visit;
 use super::running::{Asked, Heard, Seat};
 use super::told::{Told, Word};
-use super::{Flow, Request, dedup};
+use super::{Flow, Request, accept, dedup};
 use crate::call::receipt::State;
 use crate::call::time::Mono;
 use crate::ledger::CallView;
 use crate::telemetry::labels::AvoidedBy;
 use crate::upstream::Core;
-use crate::upstream::headers::PREFER;
 
 /// Until when the caller of `request` waits for a call that somebody else began.
 pub(super) fn until(request: &Request<Bytes>) -> Mono {
     let total = request.route.conf.policy.timeouts.total;
-    let wait = preferred_wait(&request.headers).map_or(total, |wait| wait.min(total));
+    let wait = request.prefer.wait.map_or(total, |wait| wait.min(total));
     request.received.after(wait)
 }
 
@@ -61,6 +58,10 @@ impl Flow {
             heard = seat.heard(asked) => heard,
             // Nobody is left to be told; what is told is only counted.
             () = request.gone.cancelled() => Heard::Streamed,
+            () = promised(core, request, seat), if request.prefer.respond_async => {
+                let named = (request.call_id.clone(), request.source);
+                return Some(accept::told(named, seat.call().sends(), request.prefer));
+            }
             () = core.clock.sleep_until(visit.until) => Heard::Streamed,
         };
         match heard {
@@ -86,50 +87,10 @@ impl Flow {
     }
 }
 
-/// The `wait` preference in whole seconds, if the request has one that can be read.
-fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
-    let lines = headers.get_all(PREFER).iter();
-    let preferences = lines
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','));
-    for preference in preferences {
-        let Some((name, value)) = preference.split_once('=') else {
-            continue;
-        };
-        if name.trim().eq_ignore_ascii_case("wait") {
-            // Parameters may follow; the first `wait` counts, whatever it says.
-            let value = value.split(';').next().unwrap_or_default();
-            let seconds = value.trim().trim_matches('"').parse().ok()?;
-            return Some(Duration::from_secs(seconds));
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn the_first_wait_preference_counts() {
-        let waits = |lines: &[&'static str]| {
-            let mut headers = HeaderMap::new();
-            for line in lines {
-                headers.append(PREFER, HeaderValue::from_static(line));
-            }
-            preferred_wait(&headers).map(|wait| wait.as_secs())
-        };
-        assert_eq!(waits(&[]), None);
-        assert_eq!(waits(&["respond-async"]), None);
-        assert_eq!(waits(&["wait=3"]), Some(3));
-        assert_eq!(waits(&["respond-async, Wait = 0"]), Some(0));
-        assert_eq!(
-            waits(&["return=minimal", "wait=\"7\"; x=1, wait=9"]),
-            Some(7)
-        );
-        assert_eq!(waits(&["wait=soon"]), None);
-        assert_eq!(waits(&["wait=-1"]), None);
-    }
+/// Resolves when a caller who asks for a promise has waited long enough for a call that was
+/// promised already.
+async fn promised(core: &Core, request: &Request<Bytes>, seat: &Seat) {
+    seat.promised().await;
+    let wait = request.prefer.wait.unwrap_or_default();
+    core.clock.sleep_until(request.received.after(wait)).await;
 }

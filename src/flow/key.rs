@@ -18,8 +18,10 @@ use sha2::{Digest, Sha256};
 use super::dedup::hex;
 use super::json::{Json, Trouble};
 use super::told::Problem;
+use super::window::{Piece, Windowed};
 use super::{Request, Route};
 use crate::call::code::{Code, Repeat, Sent};
+use crate::call::time::Wall;
 use crate::config::key_template::{KeyPart, KeyTemplate};
 use crate::config::route::KeyHash;
 
@@ -33,23 +35,36 @@ pub(super) struct Key {
     pub(super) text: Arc<str>,
     /// Before it was hashed, for people.
     pub(super) business: Option<Arc<str>>,
+    /// Before its windows were filled in, when it has any.
+    pub(super) windowed: Option<Windowed>,
 }
 
-/// The key of `request`, if it has one.
+impl Key {
+    /// What is compared between requests with one call id.
+    pub(super) fn compared(&self) -> Arc<str> {
+        match &self.windowed {
+            Some(windowed) => windowed.open(),
+            None => Arc::clone(&self.text),
+        }
+    }
+}
+
+/// The key of `request`, if it has one; `now` is when it was first seen, as far as is known yet.
 ///
 /// # Errors
 /// The refusal to tell: a key that breaks the rules, a part that is missing, or no key where the
 /// route demands one.
-pub(super) fn of(request: &Request<Bytes>) -> Result<Option<Key>, Problem> {
+pub(super) fn of(request: &Request<Bytes>, now: Wall) -> Result<Option<Key>, Problem> {
     let rule = &request.route.conf.idempotency;
     if let Some(text) = clients(&request.headers, &request.route)? {
         return Ok(Some(Key {
             text: Arc::from(&*text),
             business: None,
+            windowed: None,
         }));
     }
     match &rule.key {
-        Some(template) => derived(template, rule.hash, request).map(Some),
+        Some(template) => derived(template, request, now).map(Some),
         None if rule.required => Err(required(&request.route)),
         None => Ok(None),
     }
@@ -157,12 +172,22 @@ fn unquoted(line: &HeaderValue) -> Option<Cow<'_, str>> {
     plain.then_some(Cow::Owned(said))
 }
 
-fn derived(template: &KeyTemplate, hash: KeyHash, request: &Request) -> Result<Key, Problem> {
+fn derived(template: &KeyTemplate, request: &Request, now: Wall) -> Result<Key, Problem> {
     let mut text = String::new();
+    let mut pieces = Vec::new();
     // Read once, and only where a part asks for it.
     let mut body = None;
     for part in template.parts() {
         let taken = match part {
+            KeyPart::Day | KeyPart::Minute => {
+                pieces.push(Piece::Text(Box::from(std::mem::take(&mut text))));
+                pieces.push(if *part == KeyPart::Day {
+                    Piece::Day
+                } else {
+                    Piece::Minute
+                });
+                continue;
+            }
             KeyPart::Text(text) => Some(Cow::Borrowed(&**text)),
             KeyPart::Body(place) => body
                 .get_or_insert_with(|| Json::read(&request.body))
@@ -183,6 +208,21 @@ fn derived(template: &KeyTemplate, hash: KeyHash, request: &Request) -> Result<K
             }
         }
     }
+    let rule = &request.route.conf.idempotency;
+    if pieces.is_empty() {
+        return made(text, rule.hash);
+    }
+    pieces.push(Piece::Text(Box::from(text)));
+    let windowed = Windowed {
+        pieces: Arc::from(pieces),
+        zone: rule.time_zone.clone(),
+        hash: rule.hash,
+    };
+    windowed.at(now)
+}
+
+/// The key that this text makes.
+pub(super) fn made(text: String, hash: KeyHash) -> Result<Key, Problem> {
     let hashed = match hash {
         KeyHash::Sha256 => hex(&Sha256::digest(&text)),
         KeyHash::Md5 => hex(&Md5::digest(&text)),
@@ -191,6 +231,7 @@ fn derived(template: &KeyTemplate, hash: KeyHash, request: &Request) -> Result<K
     Ok(Key {
         text: Arc::from(hashed),
         business: Some(Arc::from(text)),
+        windowed: None,
     })
 }
 

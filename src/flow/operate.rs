@@ -185,7 +185,7 @@ impl Flow {
         if let Some(refused) = refused(&due, order) {
             return refused;
         }
-        let Some(route) = self.routes.named(&due.call.route).cloned() else {
+        let Some(route) = self.routes.named(&due.call.route) else {
             return Ordered::Refused(Refusal::RouteGone);
         };
         let plan = match self.plan(core, &route, due, order) {

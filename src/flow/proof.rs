@@ -80,6 +80,12 @@ impl Trust {
         }
     }
 
+    /// Whether this is how its word is taken.
+    #[must_use]
+    pub fn believes(&self, believe: BelieveNotFound) -> bool {
+        self.believe == believe
+    }
+
     /// Whether a "not found" of this endpoint can be believed at all.
     #[must_use]
     pub fn is_proven(&self) -> bool {

@@ -86,7 +86,7 @@ impl Flow {
         let queued =
             call.dead_letter.as_ref().map(|letter| letter.state) == Some(DeadState::Queued);
         let (call, machine) = if queued {
-            match self.leased(core, visit, route, call).await {
+            match self.leased(core, visit, &route, call).await {
                 Ok(Some(leased)) => leased,
                 // A round was quicker: its receipt is worth waiting for.
                 Ok(None) => {
@@ -100,7 +100,7 @@ impl Flow {
                 }
             }
         } else {
-            self.with_human(core, visit, route, call)
+            self.with_human(core, visit, &route, call)
         };
         let decider = Decider::Round(machine);
         let row = call.claim.row;

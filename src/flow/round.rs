@@ -34,7 +34,7 @@ const BEATS_PER_LEASE: u32 = 3;
 impl Flow {
     /// Makes one round over a claimed dead letter and says what it brought.
     pub async fn round(self: &Arc<Self>, core: &Core, due: Due) -> Round {
-        let Some(route) = self.routes.named(&due.call.route).cloned() else {
+        let Some(route) = self.routes.named(&due.call.route) else {
             return self.without_route(due).await;
         };
         let metrics = Arc::clone(&route.metrics);
@@ -88,11 +88,12 @@ impl Flow {
         let lease = policy.compensation.lease;
         let letter = due.call.dead_letter.as_ref();
         let cancelled = letter.is_some_and(|l| *l.reason == *Reason::Cancelled.as_str());
+        let promised = due.call.promised;
         let call = recovered(route, due, target, Place::Round(round));
-        let sending = if cancelled {
-            Sending::Cancelled
-        } else {
-            call.sending()
+        let sending = match call.sending() {
+            _ if cancelled => Sending::Cancelled,
+            Sending::Allowed if promised => Sending::Owed,
+            sending => sending,
         };
         let machine = Recovery::new(policy, core.clock.mono(), round, known, sending);
         Ok((call, Decider::Round(machine), lease))

@@ -2,19 +2,25 @@
 //!
 //! Built once per load of the configuration, so that the path of a call looks nothing up by name:
 //! metric handles, the tool's pools, the receipt endpoint with what is known about it, the policy
-//! as the text that ledger rows keep. A call holds its route's `Arc` for its whole life.
+//! as the text that ledger rows keep. A call holds its route's `Arc` for its whole life, so a load
+//! in between changes nothing for it. What a load does not change goes on as it is: connections,
+//! late exchanges, what is known about an endpoint.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::Method;
 
+use super::alike::Lines;
 use super::late::Allowance;
 use super::proof::Trust;
+use crate::call::policy::BelieveNotFound;
 use crate::config::route::{ReceiptRule, Route as Written};
 use crate::config::snapshot;
 use crate::ledger::{KeyScope, Proof, ProofNote};
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
+use crate::telemetry::names::ROUTE_NONE;
 use crate::upstream::{ReceiptEndpoint, SetupError, Tool};
 
 /// One route, ready for work.
@@ -32,8 +38,10 @@ pub struct Route {
     pub tool: Arc<Tool>,
     /// What the tool can be asked; `None` when it has no receipts.
     pub receipts: Option<Receipts>,
+    /// Lines about suspected repeats (`detect_new_ids`).
+    pub repeats_logged: Lines,
     /// The bound on exchanges past their attempt timeout.
-    pub late: Allowance,
+    pub late: Arc<Allowance>,
 }
 
 /// A receipt endpoint and what is known about it.
@@ -44,12 +52,27 @@ pub struct Receipts {
     /// How it is asked.
     pub endpoint: Arc<ReceiptEndpoint>,
     /// Whether its "not found" can be believed.
-    pub trust: Trust,
+    pub trust: Arc<Trust>,
 }
 
-/// The routes of one load, first match wins.
+/// The routes in use, first match wins.
 #[derive(Debug, Default)]
-pub struct Routes(Vec<Arc<Route>>);
+pub struct Routes(ArcSwap<Vec<Arc<Route>>>);
+
+/// What one load of the configuration builds its routes from.
+#[derive(Clone, Copy)]
+struct Load<'a> {
+    metrics: &'a Metrics,
+    proofs: &'a HashMap<&'a str, Proof>,
+    cores: usize,
+    /// The routes in use so far.
+    before: &'a [Arc<Route>],
+}
+
+/// Routes that are ready and not yet in use.
+#[derive(Debug)]
+#[must_use = "the routes in use are others until these are put in their place"]
+pub struct Ready(Vec<Arc<Route>>);
 
 impl Routes {
     /// Makes every route ready, with connections for `cores` cores.
@@ -62,71 +85,122 @@ impl Routes {
         remembered: &[ProofNote],
         cores: usize,
     ) -> Result<Self, SetupError> {
+        let none = Self::default();
+        let ready = none.prepare(written, metrics, remembered, cores)?;
+        none.replace(ready, metrics);
+        Ok(none)
+    }
+
+    /// Makes the routes of another load ready. Those in use stay as they are.
+    ///
+    /// # Errors
+    /// The first route whose tool can never be reached as configured.
+    pub fn prepare(
+        &self,
+        written: &[Arc<Written>],
+        metrics: &Metrics,
+        remembered: &[ProofNote],
+        cores: usize,
+    ) -> Result<Ready, SetupError> {
         let proofs: HashMap<&str, Proof> = remembered
             .iter()
             .map(|note| (&*note.endpoint, note.proof))
             .collect();
-        let ready = written
-            .iter()
-            .map(|conf| Route::build(conf, metrics, &proofs, cores));
-        ready.collect::<Result<_, _>>().map(Self)
+        let before = self.0.load();
+        let load = Load {
+            metrics,
+            proofs: &proofs,
+            cores,
+            before: &before,
+        };
+        let ready = written.iter().map(|conf| Route::build(conf, &load));
+        ready.collect::<Result<_, _>>().map(Ready)
+    }
+
+    /// Puts these routes in place of those in use. Calls under way keep theirs; what is left of
+    /// routes that are gone is counted as such.
+    pub fn replace(&self, Ready(routes): Ready, metrics: &Metrics) {
+        for route in &routes {
+            for former in &route.conf.formerly {
+                metrics.renamed(former, &route.conf.name);
+            }
+        }
+        self.0.store(Arc::new(routes));
+        self.tidy(metrics);
+    }
+
+    /// Counts dead letters of other routes than those in use as `gone`.
+    pub fn tidy(&self, metrics: &Metrics) {
+        let routes = self.all();
+        let names = routes.iter().map(|route| &*route.conf.name);
+        let names: Vec<&str> = names.chain([ROUTE_NONE]).collect();
+        metrics.keep_routes(&names);
     }
 
     /// The first route that matches.
     #[must_use]
-    pub fn find(&self, host: Option<&str>, path: &str, method: &Method) -> Option<&Arc<Route>> {
-        self.0
+    pub fn find(&self, host: Option<&str>, path: &str, method: &Method) -> Option<Arc<Route>> {
+        let routes = self.0.load();
+        routes
             .iter()
             .find(|route| route.conf.matcher.matches(host, path, method))
+            .cloned()
     }
 
     /// The route with this name, or the one that had it before.
     #[must_use]
-    pub fn named(&self, name: &str) -> Option<&Arc<Route>> {
+    pub fn named(&self, name: &str) -> Option<Arc<Route>> {
+        let routes = self.0.load();
         let has = |route: &&Arc<Route>| *route.conf.name == *name;
         let had = |route: &&Arc<Route>| route.conf.formerly.iter().any(|old| **old == *name);
-        self.0.iter().find(has).or_else(|| self.0.iter().find(had))
+        let found = routes.iter().find(has);
+        found.or_else(|| routes.iter().find(had)).cloned()
     }
 
     /// All of them, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Route>> {
-        self.0.iter()
+    #[must_use]
+    pub fn all(&self) -> Arc<Vec<Arc<Route>>> {
+        self.0.load_full()
     }
 }
 
 impl Route {
-    fn build(
-        conf: &Arc<Written>,
-        metrics: &Metrics,
-        proofs: &HashMap<&str, Proof>,
-        cores: usize,
-    ) -> Result<Arc<Self>, SetupError> {
-        let tool = Tool::new(&conf.upstream, cores)?;
+    fn build(conf: &Arc<Written>, load: &Load<'_>) -> Result<Arc<Self>, SetupError> {
+        let old = load.before.iter().find(|old| old.conf.name == conf.name);
+        if let Some(same) = old.filter(|old| old.conf == *conf) {
+            return Ok(Arc::clone(same));
+        }
+        let upstream = &conf.upstream;
+        let tool = match load.like(old, |old| old.conf.upstream == *upstream) {
+            Some(same) => Arc::clone(&same.tool),
+            None => {
+                let like = load.like(old, |old| upstream.is_reached_as(&old.conf.upstream));
+                match like.map(|old| Arc::clone(old.tool.destination())) {
+                    Some(destination) => Tool::over(upstream, destination)?,
+                    None => Tool::new(upstream, load.cores)?,
+                }
+            }
+        };
         let receipts = match (&conf.receipt, &conf.policy.receipt) {
             (Some(rule), Some(policy)) => {
-                let address = address(conf, rule);
-                let endpoint = ReceiptEndpoint::new(&conf.upstream, rule, cores)?;
-                let remembered = proofs.get(&*address).copied();
-                let trust = Trust::new(policy.believe_not_found, remembered);
-                Some(Receipts {
-                    address,
-                    endpoint,
-                    trust,
-                })
+                Some(load.receipts(old, conf, rule, policy.believe_not_found)?)
             }
             (None, _) | (_, None) => None,
         };
-        for former in &conf.formerly {
-            metrics.renamed(former, &conf.name);
-        }
+        let late = old.filter(|old| old.conf.upstream.late_max == upstream.late_max);
+        let late = late.map_or_else(
+            || Arc::new(Allowance::new(upstream.late_max)),
+            |old| Arc::clone(&old.late),
+        );
         Ok(Arc::new(Self {
             policy_text: Arc::from(snapshot::encode(&conf.policy)),
             scope: Arc::new(KeyScope {
                 name: Arc::clone(conf.idempotency.scope.as_ref().unwrap_or(&conf.name)),
                 formerly: conf.formerly.clone().into(),
             }),
-            metrics: metrics.route(&conf.name),
-            late: Allowance::new(conf.upstream.late_max),
+            metrics: load.metrics.route(&conf.name),
+            repeats_logged: Lines::default(),
+            late,
             conf: Arc::clone(conf),
             tool,
             receipts,
@@ -138,6 +212,54 @@ impl Route {
     pub fn is_at(&self, address: &str) -> bool {
         let upstream = &self.conf.upstream;
         *upstream.address == *address || upstream.formerly.iter().any(|old| **old == *address)
+    }
+}
+
+impl<'a> Load<'a> {
+    /// A route in use that is alike in what counts; the one with the same name first.
+    fn like(
+        &self,
+        old: Option<&'a Arc<Route>>,
+        is_alike: impl Fn(&Route) -> bool,
+    ) -> Option<&'a Arc<Route>> {
+        let mut others = self.before.iter();
+        old.filter(|old| is_alike(old))
+            .or_else(|| others.find(|old| is_alike(old)))
+    }
+
+    fn receipts(
+        &self,
+        old: Option<&'a Arc<Route>>,
+        conf: &Written,
+        rule: &ReceiptRule,
+        believe: BelieveNotFound,
+    ) -> Result<Receipts, SetupError> {
+        let address = address(conf, rule);
+        let same_question = |old: &Route| {
+            old.conf.upstream == conf.upstream && old.conf.receipt.as_ref() == Some(rule)
+        };
+        let asked = self.like(old, same_question);
+        let endpoint = match asked.and_then(|old| old.receipts.as_ref()) {
+            Some(same) => Arc::clone(&same.endpoint),
+            None => ReceiptEndpoint::new(&conf.upstream, rule, self.cores)?,
+        };
+        let same_place = |old: &Route| {
+            let known = old.receipts.as_ref();
+            known.is_some_and(|known| known.address == address && known.trust.believes(believe))
+        };
+        let known = self.like(old, same_place);
+        let trust = match known.and_then(|old| old.receipts.as_ref()) {
+            Some(same) => Arc::clone(&same.trust),
+            None => {
+                let remembered = self.proofs.get(&*address).copied();
+                Arc::new(Trust::new(believe, remembered))
+            }
+        };
+        Ok(Receipts {
+            address,
+            endpoint,
+            trust,
+        })
     }
 }
 

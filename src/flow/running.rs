@@ -10,7 +10,7 @@
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
@@ -53,6 +53,8 @@ pub(super) struct Running {
     /// The first one has come or the last one has gone; the call's driver looks again.
     attended: Notify,
     sends: AtomicU32,
+    /// Its caller may leave: the call is on record and will be finished.
+    promised: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -157,6 +159,15 @@ impl Calls {
         found.is_of(client, call_id).then(|| Seat::beside(&found))
     }
 
+    /// A call in flight, for somebody who waits for its end and takes no part in it.
+    pub(super) fn watched(&self, client: &ClientName, call_id: &CallId) -> Option<Arc<Running>> {
+        let found = self.open.get(&self.hash((client, call_id)))?;
+        found.is_of(client, call_id).then(|| {
+            found.state.lock().joined = true;
+            Arc::clone(&found)
+        })
+    }
+
     /// How many calls are in flight.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -188,7 +199,23 @@ impl Running {
             turned: Notify::new(),
             attended: Notify::new(),
             sends: AtomicU32::new(0),
+            promised: AtomicBool::new(false),
         }
+    }
+
+    /// Whether its caller was promised the call.
+    pub(super) fn is_promised(&self) -> bool {
+        self.promised.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is nothing left to wait for.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Told(_) | Phase::Left)
+    }
+
+    /// The next turn of its phase.
+    pub(super) fn turned(&self) -> tokio::sync::futures::Notified<'_> {
+        self.turned.notified()
     }
 
     /// The call's id.
@@ -247,6 +274,13 @@ impl Running {
 }
 
 impl Lead {
+    /// The call's caller is promised it. Said before [`claimed`](Self::claimed), so that those who
+    /// join know.
+    pub(super) fn promised(&self) -> Arc<Running> {
+        self.running.promised.store(true, Ordering::Relaxed);
+        Arc::clone(&self.running)
+    }
+
     /// Stands among the calls of `route` that ask for the same, until this call is told. The one
     /// that stood there before; where `alone` is demanded and there is one, this one does not.
     pub(super) fn stand(&mut self, route: &str, alone: bool) -> Option<CallId> {
@@ -319,6 +353,18 @@ impl Seat {
     /// The call.
     pub(super) fn call(&self) -> &Running {
         &self.0
+    }
+
+    /// Waits until the call is on record and its caller was promised it.
+    pub(super) async fn promised(&self) {
+        loop {
+            let turned = self.0.turned.notified();
+            let claimed = matches!(self.0.state.lock().phase, Phase::Claimed);
+            if claimed && self.0.is_promised() {
+                return;
+            }
+            turned.await;
+        }
     }
 
     /// Waits until there is something to hear.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 
+pub use super::prefer::Prefer;
 pub use crate::call::code::Word;
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
@@ -56,6 +57,8 @@ pub enum Shown {
     },
     /// A problem document of the gateway.
     Problem(Problem),
+    /// The call is on record and will be finished; its caller wished for no more than that.
+    Accepted(Prefer),
     /// The tool switched to another protocol and handed its connection over.
     Tunnel(Box<Switched>),
 }
@@ -81,6 +84,7 @@ impl Shown {
             Self::Whole(whole) => whole.status,
             Self::Stream { status, .. } => *status,
             Self::Problem(problem) => problem.status,
+            Self::Accepted(_) => StatusCode::ACCEPTED,
             Self::Tunnel(_) => StatusCode::SWITCHING_PROTOCOLS,
         }
     }
@@ -89,7 +93,7 @@ impl Shown {
     #[must_use]
     pub const fn code(&self) -> Option<Code> {
         match self {
-            Self::Whole(_) | Self::Stream { .. } | Self::Tunnel(_) => None,
+            Self::Whole(_) | Self::Stream { .. } | Self::Accepted(_) | Self::Tunnel(_) => None,
             Self::Problem(problem) => Some(problem.code),
         }
     }
@@ -165,6 +169,7 @@ impl Told {
         let shown = match &self.shown {
             Shown::Whole(whole) => Shown::Whole(whole.clone()),
             Shown::Problem(problem) => Shown::Problem(problem.clone()),
+            Shown::Accepted(prefer) => Shown::Accepted(*prefer),
             Shown::Stream { .. } | Shown::Tunnel(_) => return None,
         };
         Some(Self {

@@ -25,9 +25,11 @@ use super::wire::Wire;
 use super::{Door, Faced, Request, Settings, receipts};
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::time::Mono;
+use crate::flow::Prefer;
 use crate::flow::told::{Shown, Told};
 use crate::upstream::headers::X_CALL_ID;
 
+mod accepted;
 mod check;
 mod own;
 mod tale;
@@ -196,11 +198,13 @@ impl<'a, D: Door> Visit<'a, D> {
     /// A call with effects: its body is collected, and it outlives its caller.
     async fn call(self, guest: Guest<D::Route>) -> Result<Told, Refusal<D::Route>> {
         let room = Arc::clone(self.origin.room);
-        let request = self.collected(guest, std::convert::identity).await?;
+        let mut request = self.collected(guest, std::convert::identity).await?;
+        let until = accepted::Until::of(&mut request);
         let tale = Tale::begin(&room, &request);
         let named = (request.call_id.clone(), request.source);
         let gone = request.gone.clone();
         let running = room.floor.calls.token();
+        let clock = room.settings().clock.clone();
         let call = async move {
             let told = caught(room.door.call(&room.floor.core, request)).await;
             let told = told.unwrap_or_else(|panic| tale::panicked(named, &panic));
@@ -208,7 +212,11 @@ impl<'a, D: Door> Visit<'a, D> {
             drop(running);
             told
         };
-        Ok(Tether::new(call, gone).await)
+        let call = Tether::new(call, gone);
+        Ok(match until {
+            None => call.await,
+            Some(until) => Box::pin(until.told(call, &clock)).await,
+        })
     }
 
     /// A request without effects: streamed, unless it is small, and dropped with its caller.
@@ -322,6 +330,8 @@ impl<D: Door> Origin<'_, D> {
             gone: self.wire.gone_of_request(),
             line: self.wire.line(),
             received: self.received,
+            prefer: Prefer::default(),
+            promise: None,
         }
     }
 }

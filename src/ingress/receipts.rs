@@ -3,6 +3,8 @@
 //! Answered from memory or the ledger only, in the format a route's `receipt` section expects by
 //! default, so that gateways chain without mapping. Deliberately absent: asking a tool.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
@@ -17,6 +19,10 @@ use crate::ledger::record::{Kept, Reply};
 use crate::ledger::view::{CallView, DeadLetter, SettledBy};
 use crate::upstream::headers::is_call_field;
 
+/// The longest wait for the end of a call at its receipt. Proxies on the way give up on a silent
+/// answer at about that age.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
 /// Everything the gateway answers itself on the callers' listener.
 pub(super) const OWN: &str = "/_callgate/";
 
@@ -24,6 +30,21 @@ pub(super) const OWN: &str = "/_callgate/";
 pub(super) fn call_id_in(path: &str) -> Option<Result<CallId, CallIdError>> {
     let rest = path.strip_prefix(RECEIPTS)?;
     Some(CallId::parse(&percent_decode_str(rest).collect::<Vec<_>>()))
+}
+
+/// How long the query asks to wait for the call's end, as far as that is allowed.
+///
+/// # Errors
+/// When it asks for something else than whole seconds.
+pub(super) fn wait_in(query: Option<&str>) -> Result<Option<Duration>, ()> {
+    let pairs = query.unwrap_or_default().split('&');
+    let mut waits = pairs.filter_map(|pair| pair.strip_prefix("wait="));
+    let Some(wait) = waits.next() else {
+        return Ok(None);
+    };
+    let digits = !wait.is_empty() && wait.bytes().all(|byte| byte.is_ascii_digit());
+    let seconds = wait.parse().map_or(WAIT_MAX, Duration::from_secs);
+    digits.then_some(Some(seconds.min(WAIT_MAX))).ok_or(())
 }
 
 /// The receipt of `call`, whose policy gives a dead letter so many `rounds`.

@@ -10,14 +10,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use serde_json::json;
 
 use super::tunnel;
 use super::wire::Wire;
-use crate::call::id::CallId;
+use crate::call::id::{CallId, IdSource};
+use crate::call::receipt::State;
+use crate::flow::Prefer;
 use crate::flow::told::{BodyError, Shown, Stream, Told, Whole, Word};
 use crate::upstream::headers::{X_CALL_ATTEMPTS, X_CALL_ID_SOURCE, X_CALL_OUTCOME, is_call_field};
 
@@ -28,6 +31,7 @@ pub(super) use problem::SLOW_HEAD;
 const RECEIPT: HeaderName = HeaderName::from_static("x-call-receipt");
 const ORIGINAL: HeaderName = HeaderName::from_static("x-original-call-id");
 const REPEAT: HeaderName = HeaderName::from_static("x-call-repeat");
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
@@ -106,6 +110,7 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
                 problem::body(&problem, &facts),
             )
         }
+        Shown::Accepted(prefer) => accepted_parts(prefer, call.as_ref(), attempts),
     };
     if status.is_informational() && !switches {
         // 1xx never ends an exchange, and a 101 hands a connection over only as a tunnel.
@@ -167,6 +172,34 @@ fn whole_parts(whole: Whole, head: bool) -> (StatusCode, HeaderMap, ReplyBody) {
         headers.remove(CONTENT_LENGTH);
     }
     (status, headers, ReplyBody::Whole(body))
+}
+
+/// The call is on record: where its end will be told.
+fn accepted_parts(
+    prefer: Prefer,
+    call: Option<&(CallId, IdSource)>,
+    attempts: u32,
+) -> (StatusCode, HeaderMap, ReplyBody) {
+    let mut headers = HeaderMap::with_capacity(10);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Ok(applied) = HeaderValue::from_str(&prefer.to_string()) {
+        headers.insert(PREFERENCE_APPLIED, applied);
+    }
+    let link = call.map(|(id, _)| receipt_link(id));
+    if let Some(link) = link.as_deref().map(HeaderValue::from_str) {
+        headers.insert(
+            LOCATION,
+            link.expect("what is percent-encoded is visible ASCII"),
+        );
+    }
+    let document = json!({
+        "callId": call.map(|(id, _)| id.as_str()),
+        "state": State::Processing.as_str(),
+        "attempts": attempts,
+        "receipt": link,
+    });
+    let body = ReplyBody::Whole(document.to_string().into());
+    (StatusCode::ACCEPTED, headers, body)
 }
 
 fn stream_body(body: Stream, shape: &Shape) -> ReplyBody {

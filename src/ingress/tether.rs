@@ -32,6 +32,21 @@ impl<F: Future + Send + 'static> Tether<F> {
             gone,
         }
     }
+
+    /// Its caller need not stay: the call goes on by itself, and nobody counts as gone.
+    pub(super) fn let_go(mut self) {
+        self.move_on();
+    }
+
+    fn move_on(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        // Without a runtime the process is ending, and the ledger has what was recorded.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                call.await;
+            });
+        }
+    }
 }
 
 impl<F: Future + Send + 'static> Future for Tether<F> {
@@ -50,13 +65,9 @@ impl<F: Future + Send + 'static> Future for Tether<F> {
 
 impl<F: Future + Send + 'static> Drop for Tether<F> {
     fn drop(&mut self) {
-        let Some(call) = self.call.take() else { return };
-        self.gone.cancel();
-        // Without a runtime the process is ending, and the ledger has what was recorded.
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move {
-                call.await;
-            });
+        if self.call.is_some() {
+            self.gone.cancel();
+            self.move_on();
         }
     }
 }

@@ -296,7 +296,7 @@ impl Books {
                 }
             } else if row.view.settled.is_none() && is_dead(&row.view.owner, row.view.lease_until) {
                 let sent = row.view.sends > 0;
-                let lost = sent || row.promised;
+                let lost = sent || row.view.promised;
                 *(if lost {
                     &mut recovered.parked
                 } else {

@@ -15,6 +15,8 @@ pub(super) struct Held {
     pub(super) state: State,
     /// Whether a repeat of the id meets this call.
     pub(super) binds: bool,
+    /// The last of settlement and replay, from which the window of a settled call runs.
+    pub(super) touched: Wall,
     /// End of the window of a settled call.
     pub(super) remembered_until: Wall,
     pub(super) sends: u32,
@@ -36,7 +38,24 @@ pub(super) enum Weight {
     Gone,
 }
 
+/// Times of replays are kept to the second, rounded up, so that a storm of them is read and not
+/// written. A window is never shorter by that, and less than a second longer.
+const TOUCH_MS: i64 = 1_000;
+
 impl Held {
+    /// From when the window runs after a replay at `now`; `None` when it does so already.
+    pub(super) const fn renewed(&self, now: Wall) -> Option<Wall> {
+        if !self.is_settled() || self.touched.0 >= now.0 {
+            return None;
+        }
+        let late = now.0.rem_euclid(TOUCH_MS);
+        Some(Wall(if late == 0 {
+            now.0
+        } else {
+            now.0.saturating_add(TOUCH_MS - late)
+        }))
+    }
+
     /// A terminal state and the end of a call are the same thing in the ledger.
     pub(super) const fn is_settled(&self) -> bool {
         self.state.is_terminal()

@@ -56,6 +56,8 @@ pub struct CallView {
     pub first_sent: Option<Wall>,
     /// How many sends are noted.
     pub sends: u32,
+    /// Whether the caller was promised the call: it is sent, however long that takes.
+    pub promised: bool,
     /// How it ended, if it did.
     pub settled: Option<Settlement>,
     /// The last complete answer that settled nothing, while the call is open.

@@ -146,11 +146,15 @@ labels! {
         /// `limits.connections`.
         Connections = "connections",
         /// `limits.connections_per_address`.
-        ConnectionsPerAddress = "connections-per-address",
+        ConnectionsPerAddress = "address-connections",
         /// `upstream.late_max`: the oldest late exchange was reset.
         LateExchanges = "late-exchanges",
         /// `ledger.queue`: the call was refused as overloaded.
         LedgerQueue = "ledger-queue",
+        /// `limits.async_calls`: a call was refused as overloaded.
+        AsyncCalls = "async-calls",
+        /// Callers who wait at a receipt: one was told at once.
+        ReceiptWaits = "receipt-waits",
         /// The readers' queue of the ledger.
         LedgerReaders = "ledger-readers",
         /// `body.max_kept_response`: an answer was passed on and not kept.

@@ -29,16 +29,28 @@ impl Tool {
     /// What can never work: a bad CA file, a host TLS cannot verify, a field in
     /// `upstream.headers` that the gateway itself answers for.
     pub fn new(upstream: &Upstream, cores: usize) -> Result<Arc<Self>, SetupError> {
-        if let Some(own) = upstream.headers.keys().find(|name| headers::is_own(name)) {
-            return Err(SetupError::OwnField(own.clone()));
-        }
         let Upstream {
             endpoint, ca, pool, ..
         } = upstream;
+        let destination = Destination::new(endpoint, ca.as_ref(), *pool, cores)?;
+        Self::over(upstream, destination)
+    }
+
+    /// The tool of a route over the connections of another one that is reached the same way.
+    ///
+    /// # Errors
+    /// A field in `upstream.headers` that the gateway itself answers for.
+    pub fn over(
+        upstream: &Upstream,
+        destination: Arc<Destination>,
+    ) -> Result<Arc<Self>, SetupError> {
+        if let Some(own) = upstream.headers.keys().find(|name| headers::is_own(name)) {
+            return Err(SetupError::OwnField(own.clone()));
+        }
         Ok(Arc::new(Self {
-            destination: Destination::new(endpoint, ca.as_ref(), *pool, cores)?,
+            destination,
             address: Arc::clone(&upstream.address),
-            base_path: Arc::clone(&endpoint.base_path),
+            base_path: Arc::clone(&upstream.endpoint.base_path),
             strip_prefix: upstream.strip_prefix.clone(),
             host_mode: upstream.host,
             headers: upstream.headers.clone(),

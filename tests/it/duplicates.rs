@@ -390,7 +390,7 @@ fn a_repeat_during_a_round_waits_for_its_receipt() {
             .set("defaults/compensation/rounds", json!(["1s"]))
     });
     world
-        .call(&Call::with_id("round").field("Prefer", "wait=1"))
+        .call(&Call::with_id("round"))
         .problem(504, "unresolved");
     let asked = world.tool.queries("round").len() + 1;
     world.gateway.wait_dead_letter("round", "RUNNING");

@@ -11,8 +11,10 @@
     reason = "these tests stand outside the process: they measure it with the real clock"
 )]
 
+mod accepted;
 mod answers;
 mod bodies;
+mod bulk;
 mod chains;
 mod check_command;
 mod clients;
@@ -28,6 +30,7 @@ mod kills;
 mod leaving;
 mod ledger;
 mod new_ids;
+mod operators;
 mod plain;
 mod process;
 mod receipts;

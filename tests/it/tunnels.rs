@@ -161,7 +161,7 @@ fn one_address_gets_no_more_connections_than_its_share() {
         detail.contains("limits.connections_per_address"),
         "{detail}"
     );
-    let bound = [("bound", "connections-per-address")];
+    let bound = [("bound", "address-connections")];
     let reached = world.gateway.metrics();
     assert_eq!(reached.value("callgate_bounds_reached_total", &bound), 1.0);
     held.pop();

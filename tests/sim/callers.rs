@@ -10,7 +10,7 @@ use callgate::call::code::{Code, Repeat, Sent};
 use callgate::call::id::{CallId, ClientName, IdSource};
 use callgate::call::time::Mono;
 use callgate::flow::told::{Shown, Told, Word};
-use callgate::flow::{PassBody, Request};
+use callgate::flow::{PassBody, Request, accept};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Version};
 use http_body_util::BodyExt;
@@ -62,7 +62,8 @@ impl State {
     fn heard(&mut self, n: usize, id: &str, heard: Option<Heard>, what: &str) {
         self.say(|| format!("call  caller {n} of {id} heard {heard:?} ({what})"));
         let unknown = heard.is_none_or(|heard| heard == Heard::Unknown);
-        if self.plan.quiet && unknown && !what.starts_with("Refused") {
+        let put_off = what.starts_with("Refused") || what.starts_with("Accepted");
+        if self.plan.quiet && unknown && !put_off {
             self.breaks(
                 "where nothing fails everything is answered",
                 &format!("{id}: {what}"),
@@ -95,8 +96,9 @@ pub(crate) async fn call(gateway: Arc<Gateway>, n: usize) {
         let at = next.saturating_sub(gateway.base).saturating_mul(1_000_000);
         gateway.flow.clock.sleep_until(Mono(at)).await;
         let gone = CancellationToken::new();
-        let request = request(&gateway, &script, gone.clone());
+        let mut request = request(&gateway, &script, gone.clone());
         let id = request.call_id.to_string();
+        let accepted = promised(&gateway, &mut request);
         {
             let mut state = gateway.world.lock();
             if !state.touched(gateway.life) {
@@ -112,6 +114,10 @@ pub(crate) async fn call(gateway: Arc<Gateway>, n: usize) {
         let (heard, what, first) = tokio::select! {
             biased;
             told = call => hear(told.expect("a call does not panic")).await,
+            told = accepted => {
+                gateway.world.lock().accepted(&id);
+                hear(told).await
+            }
             () = tokio::time::sleep(Duration::from_millis(script.patience)) => {
                 gone.cancel();
                 (None, "left".to_owned(), None)
@@ -124,6 +130,28 @@ pub(crate) async fn call(gateway: Arc<Gateway>, n: usize) {
         // Whose key came first, its end is what was told.
         let id = first.map_or(id, |first| first.to_string());
         state.heard(n, &id, heard, &what);
+    }
+}
+
+/// What its caller is told when it is promised the call: at the callers' door, as `ingress` does.
+fn promised(gateway: &Gateway, request: &mut Request) -> impl Future<Output = Told> + use<> {
+    let prefer = request.prefer;
+    let total = request.route.conf.policy.timeouts.total;
+    let at = request.received.after(prefer.wait.unwrap_or_default());
+    let clock = gateway.flow.clock.clone();
+    let heard = prefer.may_be_accepted(total).then(|| {
+        let (promise, heard) = accept::promise();
+        request.promise = Some(promise);
+        heard
+    });
+    async move {
+        if let Some(heard) = heard
+            && let Ok(accepted) = heard.await
+        {
+            clock.sleep_until(at).await;
+            return accepted.told(prefer);
+        }
+        std::future::pending().await
     }
 }
 
@@ -147,6 +175,8 @@ async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
         version,
         gone,
         received,
+        prefer,
+        promise,
     } = request;
     let request = Request {
         route,
@@ -162,6 +192,8 @@ async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
         version,
         gone,
         received,
+        prefer,
+        promise,
     };
     // What has no effects ends with its caller.
     let left = request.gone.clone();
@@ -191,7 +223,7 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
         headers.insert("idempotency-key", key);
     }
     Request {
-        route: Arc::clone(gateway.flow.routes.named("tool").expect("there is one")),
+        route: gateway.flow.routes.named("tool").expect("there is one"),
         client: ClientName::anonymous(),
         call_id,
         source,
@@ -204,7 +236,8 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
         version: Version::HTTP_11,
         gone,
         received: gateway.flow.clock.mono(),
-        promised: false,
+        prefer: script.prefer,
+        promise: None,
     }
 }
 
@@ -214,6 +247,10 @@ async fn hear(told: Told) -> (Option<Heard>, String, Option<CallId>) {
     let status = told.shown.status();
     let mut what = format!("{:?} {status}", told.word);
     let heard = match (told.word, told.shown) {
+        (_, Shown::Accepted(_)) => {
+            what = format!("Accepted {status}");
+            Heard::Unknown
+        }
         (Word::Answered | Word::Receipt | Word::Replayed, shown) => match shown {
             Shown::Whole(_) => by_status(status.as_u16()),
             Shown::Stream { body, .. } => match body.collect().await {
@@ -221,7 +258,7 @@ async fn hear(told: Told) -> (Option<Heard>, String, Option<CallId>) {
                 Err(_) => Heard::Unknown,
             },
             Shown::Problem(problem) if problem.code == Code::ToolReportedFailure => Heard::Failure,
-            Shown::Problem(_) | Shown::Tunnel(_) => Heard::Unknown,
+            Shown::Problem(_) | Shown::Tunnel(_) | Shown::Accepted(_) => Heard::Unknown,
         },
         (Word::Refused, Shown::Problem(problem)) => {
             what = format!("{what} {:?}", problem.code);

@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use callgate::call::id::CallId;
+use callgate::call::outcome::Outcome;
+use callgate::call::receipt::State as CallState;
 use callgate::ledger::{CallView, DeadState, Entry, Ledger, RowId, SettledBy, Verdict};
 
 use crate::net::{Request, Sent};
@@ -37,6 +39,8 @@ pub(crate) struct Facts {
     told_success: bool,
     /// The latest use of the id whose failure was told.
     told_failure: Option<u32>,
+    /// The uses of the id that a caller was promised.
+    promised: BTreeSet<u32>,
     /// What was sent first under this id, by use.
     pub(crate) bodies: BTreeMap<u32, String>,
     /// An answer that is final for a route without effects has arrived, at this time.
@@ -200,6 +204,17 @@ impl State {
         self.facts(id).denied_at = Some(now);
     }
 
+    /// A caller was promised the call: it must be on record.
+    pub(crate) fn accepted(&mut self, id: &str) {
+        self.truth.reached.at("accepted");
+        match self.row(id) {
+            Some(row) if row.promised => {
+                self.facts(id).promised.insert(row.life);
+            }
+            Some(_) | None => self.breaks("what is accepted is on record", id),
+        }
+    }
+
     /// The tool has done the work.
     pub(crate) fn effect(&mut self, sent: &Sent) {
         self.facts(&sent.id).effects.push(sent.of_life);
@@ -318,8 +333,12 @@ impl State {
             Some((Verdict::Failed, _)) if success => {
                 self.breaks("no failure is recorded of a told success", id);
             }
+            Some((_, SettledBy::NeverSent)) if self.facts(id).promised.contains(&row.life) => {
+                self.breaks("what is accepted is not given up", id);
+            }
             Some(_) | None => {}
         }
+        self.promise_is_kept(id, row);
         let place = match (
             &row.settled,
             row.dead_letter.as_ref().map(|letter| letter.state),
@@ -348,6 +367,22 @@ impl State {
         }
     }
 
+    /// What was promised and never reached the tool was tried by the queue as well.
+    fn promise_is_kept(&mut self, id: &str, row: &CallView) {
+        let waits = row.settled.is_none() && row.promised && row.state == CallState::Received;
+        let disk = &self.plan.disk;
+        if !waits || disk.fails > 0 || disk.hangs > 0 {
+            return;
+        }
+        self.truth.reached.at("promised and never reached");
+        let parked = |entry: &Entry| matches!(entry, Entry::Parked { .. });
+        let in_queue = row.history.iter().skip_while(|entry| !parked(entry));
+        let tried = |entry: &Entry| matches!(entry, Entry::Sent { .. });
+        if !in_queue.clone().any(tried) {
+            self.breaks("what is accepted is sent by the queue", id);
+        }
+    }
+
     /// Whether a claim was made for a caller's repeat, not for a round.
     fn is_repeat(&self, row: RowId, fence: i64) -> bool {
         self.disk.repeats.lock().contains(&(row, fence))
@@ -360,6 +395,8 @@ impl State {
         let mut noted: BTreeMap<u32, u32> = BTreeMap::new();
         let (mut in_round, mut rounds) = (None, 0);
         let (mut too_many, mut in_last) = (false, false);
+        // Sends that may have reached the tool.
+        let mut reached = 0_i32;
         for entry in &row.history {
             match entry {
                 Entry::Sent { n, .. } => {
@@ -369,14 +406,27 @@ impl State {
                         Some(sends) => {
                             *sends += 1;
                             too_many |= *sends > 1;
-                            in_last |= rounds + 1 >= ROUNDS;
+                            // What was promised is owed its first send to the very end.
+                            let owed = row.promised && reached == 0;
+                            in_last |= rounds + 1 >= ROUNDS && !owed;
                         }
                     }
+                    reached += 1;
                 }
+                Entry::Ended {
+                    outcome: Outcome::NotSent(_),
+                    ..
+                } => reached -= 1,
                 Entry::Claimed { fence, .. } => {
                     in_round = (!self.is_repeat(row.row, *fence)).then_some(0);
                 }
-                Entry::Parked { round, .. } => rounds = *round,
+                Entry::Parked { round, reason, .. } => {
+                    rounds = *round;
+                    // The end of its attempts may not be in the history; this says it too.
+                    if *reason == *"never-sent" {
+                        reached = 0;
+                    }
+                }
                 _ => {}
             }
         }

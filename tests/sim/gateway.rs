@@ -11,7 +11,7 @@ use callgate::clock::Clock;
 use callgate::compensate::Worker;
 use callgate::config::{self, route::Route};
 use callgate::entropy::{Entropy, Minter};
-use callgate::flow::{Flow, LateRegistry, Routes};
+use callgate::flow::{Flow, LateRegistry, Promises, Routes};
 use callgate::ledger::{CallView, DeadState, Ledger, Owner, OwnerTest};
 use callgate::telemetry::metrics::Metrics;
 use callgate::telemetry::readiness::Readiness;
@@ -175,7 +175,7 @@ async fn start(world: &World, clock: Clock, life: u32, (base, second): (u64, boo
     let proofs = book.proofs().await.expect("memory is always readable");
     let metrics = METRICS.with(Arc::clone);
     let routes = Routes::build(&[route(&rules)], &metrics, &proofs, 1).expect("a good route");
-    for route in routes.iter() {
+    for route in routes.all().iter() {
         route.tool.destination().dial_by(dialer(world, false, life));
         if let Some(receipts) = &route.receipts {
             receipts
@@ -193,6 +193,7 @@ async fn start(world: &World, clock: Clock, life: u32, (base, second): (u64, boo
         metrics,
         readiness: Arc::new(Readiness::new()),
         calls: Arc::default(),
+        promises: Promises::new(8),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),
         tasks: TaskTracker::new(),
@@ -314,7 +315,7 @@ async fn lets_go(gateway: &Gateway) {
             state.breaks("everything ends", &format!("{id} has a late exchange"));
         }
     }
-    for route in flow.routes.iter() {
+    for route in flow.routes.all().iter() {
         if route.metrics.in_flight_now() != 0 {
             state.breaks("everything ends", "a gauge is not zero");
         }

@@ -2,6 +2,9 @@
 //! is like, how its network and its disk behave, who calls, and when the gateway dies.
 
 use std::fmt::Write as _;
+use std::time::Duration;
+
+use callgate::flow::Prefer;
 
 use crate::dice::Dice;
 
@@ -145,6 +148,8 @@ pub(crate) struct Script {
     pub(crate) patience: u64,
     /// It goes on after a definite answer.
     pub(crate) insists: bool,
+    /// How long it wants to wait before a promise is enough.
+    pub(crate) prefer: Prefer,
 }
 
 /// How one life of the gateway ends.
@@ -200,11 +205,19 @@ impl Plan {
             fails: share(d, &[0, 0, 0, 5, 15]),
         };
         let rules = Self::rules(d, &tool);
+        let mut callers = Self::callers(d, quiet);
+        // Dice of their own: the kept worlds stay as they were found.
+        let mut wishes = Dice::new(seed ^ 0x7240);
+        if wishes.percent(70) {
+            for caller in &mut callers {
+                caller.prefer = Self::prefer(&mut wishes);
+            }
+        }
         let plan = Self {
             seed,
             quiet,
             rules,
-            callers: Self::callers(d, quiet),
+            callers,
             ends: Self::ends(d, quiet),
             real_worker: d.percent(15),
             // A tool that forgets and a clock that jumps are too much at once: nobody could tell.
@@ -330,10 +343,19 @@ impl Plan {
                         d.pick(&[700, 5_000, 20_000, 60_000])
                     },
                     insists: d.percent(30),
+                    prefer: Prefer::default(),
                 });
             }
         }
         callers
+    }
+
+    fn prefer(d: &mut Dice) -> Prefer {
+        let wait = d.pick(&[None, None, None, Some(0), Some(1), Some(6)]);
+        Prefer {
+            respond_async: d.percent(25),
+            wait: wait.map(Duration::from_secs),
+        }
     }
 
     fn ends(d: &mut Dice, quiet: bool) -> Vec<EndPlan> {

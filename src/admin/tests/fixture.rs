@@ -41,6 +41,7 @@ pub(crate) fn call(id: &str, client: &str) -> CallView {
         updated_at: NOON,
         first_sent: None,
         sends: 0,
+        promised: false,
         settled: None,
         kept: None,
         dead_letter: None,
@@ -64,6 +65,7 @@ pub(crate) fn settled() -> CallView {
     CallView {
         state: Is::Success,
         sends: 2,
+        promised: false,
         settled: Some(Settlement {
             verdict: Verdict::Success,
             by: SettledBy::Answer(2),

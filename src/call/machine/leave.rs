@@ -4,10 +4,26 @@ use std::time::Duration;
 
 use super::{Machine, Phase, Sending};
 use crate::call::code::Code;
+use crate::call::policy::OnClientGone;
 use crate::call::step::{Ending, Parked, Parking, Reason, Step};
 use crate::call::time::Chance;
 
 impl Machine {
+    pub(super) fn client_gone(&mut self) -> Step {
+        if self.policy.on_client_gone == OnClientGone::Cancel && self.sending == Sending::Allowed {
+            self.sending = Sending::Cancelled;
+        }
+        Step::Keep
+    }
+
+    /// A repeat asks for the call, so it may be sent again.
+    pub(super) fn client_back(&mut self) -> Step {
+        if self.sending == Sending::Cancelled {
+            self.sending = Sending::Allowed;
+        }
+        Step::Keep
+    }
+
     pub(super) fn deadline_reached(&mut self, chance: Chance) -> Step {
         if self.tally.is_unclear() && !self.tally.was_asked() {
             return self.ask_last(Reason::Deadline, chance);
@@ -80,10 +96,11 @@ impl Machine {
             _ => self.policy.retry.spread(first, chance),
         };
         let state = if !self.tally.is_unclear() && self.tally.refusal().is_none() {
-            if self.policy.compensation.resend && self.sending == Sending::Allowed {
-                Parked::Unsent(due)
-            } else {
-                Parked::NeverSent
+            let resend = self.policy.compensation.resend;
+            match self.sending {
+                Sending::Owed => Parked::Unsent(due),
+                Sending::Allowed if resend => Parked::Unsent(due),
+                Sending::Allowed | Sending::Cancelled | Sending::Told => Parked::NeverSent,
             }
         } else if self.policy.receipt.is_some() {
             Parked::Queued(due)

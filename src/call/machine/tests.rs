@@ -280,6 +280,26 @@ fn a_4xx_after_an_unclear_attempt_speaks_only_for_itself() {
 }
 
 #[test]
+fn what_was_promised_is_queued_when_it_was_never_sent_and_heeds_no_leaving() {
+    let mut cancels = with_retry(|n| n.max_retries = 1);
+    cancels.on_client_gone = OnClientGone::Cancel;
+    let mut call = Driven {
+        machine: Machine::promised(Arc::new(cancels), Mono(0)),
+        now: Mono(0),
+    };
+    assert_eq!(call.on(Event::Begun), Step::Send { n: 1, cause: None });
+    assert_eq!(call.on(Event::ClientGone), Step::Keep);
+    assert_eq!(call.ended(REFUSED), Step::Wait(Duration::from_secs(1)));
+    call.pass(Duration::from_secs(1));
+    assert!(matches!(call.on(Event::Waited), Step::Send { n: 2, .. }));
+    let Step::Park(parking) = call.ended(REFUSED) else {
+        panic!()
+    };
+    assert_eq!(parking.reason, Reason::NeverSent);
+    assert!(matches!(parking.state, Parked::Unsent(_)), "{parking:?}");
+}
+
+#[test]
 fn what_was_never_sent_is_sent_again_without_a_receipt_and_ends_as_never_sent() {
     let mut call = Driven::begun(policy());
     for (n, wait) in [(2, 1), (3, 2), (4, 4)] {

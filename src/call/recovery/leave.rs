@@ -37,7 +37,9 @@ impl Recovery {
     /// Nothing was learnt that ends the call: the next round, or a human after the last.
     pub(super) fn over_unsettled(&mut self, chance: Chance) -> Step {
         let reason = match self.sending {
-            Sending::Allowed | Sending::Cancelled | Sending::WithHuman => Reason::RoundsExhausted,
+            Sending::Allowed | Sending::Owed | Sending::Cancelled | Sending::WithHuman => {
+                Reason::RoundsExhausted
+            }
             Sending::NoCredential => Reason::CredentialNotKept,
             Sending::RouteChanged => Reason::RouteChanged,
         };
@@ -68,7 +70,9 @@ impl Recovery {
 
     fn next_round(&mut self, round: usize, reason: Reason, chance: Chance) -> Step {
         let rounds = &self.policy.compensation.rounds;
-        let beyond = rounds.last().filter(|_| self.worked_on);
+        // A first send that was owed to the very end deserves one question more, too.
+        let just_sent = self.phase == Phase::AskingAgain;
+        let beyond = rounds.last().filter(|_| self.worked_on || just_sent);
         let Some(gap) = rounds.get(round).or(beyond).copied() else {
             return self.manual(reason);
         };

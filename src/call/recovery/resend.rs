@@ -12,7 +12,8 @@ impl Recovery {
         let allowance = match self.errand {
             // The last round only asks.
             Errand::Round(round) => {
-                policy.compensation.resend && round < policy.compensation.rounds.len()
+                let is_last = round >= policy.compensation.rounds.len();
+                self.is_owed() || (policy.compensation.resend && !is_last)
             }
             Errand::Order(Order::Resend) => true,
             Errand::Order(Order::Ask | Order::Reverse) | Errand::Undo => false,
@@ -22,7 +23,12 @@ impl Recovery {
                     && patience.deadline.since(now) >= useful
             }
         };
-        allowance && self.sending == Sending::Allowed
+        allowance && matches!(self.sending, Sending::Allowed | Sending::Owed)
+    }
+
+    /// Whether a promised call still waits for the first send that reaches the tool.
+    fn is_owed(&self) -> bool {
+        self.sending == Sending::Owed && !self.tally.is_unclear()
     }
 
     pub(super) fn send(&mut self) -> Step {

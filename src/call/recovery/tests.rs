@@ -183,6 +183,39 @@ fn what_never_reached_the_tool_is_sent_without_a_question() {
 }
 
 #[test]
+fn a_promised_first_send_is_owed_in_every_round_whatever_resend_says() {
+    let last = u32::try_from(policy().compensation.rounds.len()).unwrap();
+    let refused = attempted(Outcome::NotSent(NotSent::Connect));
+    let begun = |known, round, sending| {
+        let mut made = round_of(policy(), round, known, sending);
+        let step = made.on(Event::Begun, Mono(0), Chance::new(0.5));
+        (made, step)
+    };
+    for round in 1..=last {
+        let (mut owed, step) = begun((3, false), round, Sending::Owed);
+        assert!(matches!(step, Step::Send { n: 4, .. }), "{step:?}");
+        let (_, place) = reason(owed.on(refused, Mono(0), Chance::new(0.5)));
+        assert_eq!(place == Parked::Manual, round == last);
+        let (_, step) = begun((3, false), round, Sending::Allowed);
+        assert!(matches!(step, Step::Park(_)), "{step:?}");
+    }
+    // Once something may have reached the tool, it is as any other call; but what was sent in the
+    // last round is asked about once more.
+    let (mut reached, step) = begun((1, true), 1, Sending::Owed);
+    assert_eq!(step, Step::Ask);
+    let step = reached.on(NOT_FOUND, Mono(u64::MAX / 2), Chance::new(0.5));
+    assert!(matches!(step, Step::Park(_)), "{step:?}");
+    let (mut owed, _) = begun((3, false), last, Sending::Owed);
+    let cut = attempted(Outcome::Unclear(Unclear::Disconnect));
+    assert_eq!(owed.on(cut, Mono(0), Chance::new(0.5)), Step::Ask);
+    let step = owed.on(state(State::Unknown), Mono(0), Chance::new(0.5));
+    assert!(matches!(reason(step).1, Parked::Queued(_)));
+    let (mut asked, _) = begun((4, true), last, Sending::Owed);
+    let step = asked.on(state(State::Unknown), Mono(0), Chance::new(0.5));
+    assert_eq!(reason(step).1, Parked::Manual);
+}
+
+#[test]
 fn a_route_without_receipt_goes_to_a_human_unless_the_tool_dedupes() {
     let mut silent = resending();
     silent.receipt = None;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::Method;
 use http::Uri;
 use http::header::{self, HeaderName, HeaderValue};
+use jiff::tz::TimeZone;
 
 use super::NAME_BYTES_MAX;
 use crate::config::resolved::LedgerUrl;
@@ -104,6 +105,11 @@ pub(super) fn header_value(text: &str) -> Result<HeaderValue, String> {
 pub(super) fn pointer(text: &str) -> Result<JsonPointer, String> {
     JsonPointer::parse(text)
         .ok_or_else(|| "a JSON pointer, such as /state or /result/status".to_owned())
+}
+
+/// A time zone of the IANA database: the system's, else the one of the build.
+pub(super) fn time_zone(text: &str) -> Result<TimeZone, String> {
+    TimeZone::get(text).map_err(|_| "the name of a time zone, such as Europe/Berlin or UTC".into())
 }
 
 /// A place in a document, not the document itself.

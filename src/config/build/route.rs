@@ -34,6 +34,7 @@ impl Builder<'_> {
             let own = Scope::new(element, &path);
             let route = self.route(&own, &beneath, &path);
             self.judge_order(&own, &route, &routes);
+            self.judge_shared(&own, &route, &routes);
             routes.push(Arc::new(route));
         }
         self.judge_former_routes(elements, &path, &routes);
@@ -63,6 +64,7 @@ impl Builder<'_> {
             body: body(&scope.section("body")),
             response: scope.word("response", ResponseMode::Auto),
             idempotency: self.idempotency(&scope.section("idempotency")),
+            limits: self.route_limits(&own.section("limits")),
             detect_new_ids: scope.word("detect_new_ids", DetectNewIds::default()),
             formerly: self.each(own, "formerly", names::route).unwrap_or_default(),
             compensation_workers: scope
@@ -108,6 +110,9 @@ impl Builder<'_> {
                 .parsed(scope, "header", names::free_header_name)
                 .unwrap_or(default.header),
             key: self.parsed(scope, "key", KeyTemplate::parse),
+            time_zone: self
+                .parsed(scope, "time_zone", names::time_zone)
+                .unwrap_or(default.time_zone),
             hash: scope.word("hash", default.hash),
             required: scope.flag("required", default.required),
             window: scope.duration("window", default.window),

@@ -148,6 +148,8 @@ impl Builder<'_> {
                     self.refuse(path, message);
                 }
                 KeyPart::Text(_)
+                | KeyPart::Day
+                | KeyPart::Minute
                 | KeyPart::Body(_)
                 | KeyPart::Header(_)
                 | KeyPart::Path(_)

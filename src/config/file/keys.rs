@@ -8,6 +8,7 @@ use crate::call::outcome::Cause;
 use crate::call::policy::{
     BelieveNotFound, MAX_RETRIES_MAX, OnClientGone, OnFailed, Records, UnresolvedAnswer,
 };
+use crate::config::limits::Adaptive;
 use crate::config::resolved::{LogFormat, LogLevel, Sync};
 use crate::config::route::{
     Accepted, Credentials, DetectNewIds, HostMode, KeyHash, ResponseMode, UpstreamKind,
@@ -100,6 +101,7 @@ const MAYBE_ZERO: Kind = Kind::Duration { zero: true };
 const SOCKET: Kind = Kind::Text("an address and port, such as 127.0.0.1:8080");
 const HEADER: Kind = Kind::Text("the name of a header field");
 const POINTER: Kind = Kind::Text("a JSON pointer, such as /state");
+const RATE: Kind = Kind::Text("requests per second or minute, such as 100/s or 600/m");
 const HEADERS: Kind = Kind::List {
     of: &HEADER,
     min: 0,
@@ -142,11 +144,13 @@ macro_rules! must {
     };
 }
 
+mod limits;
 mod policy;
 mod receipt;
 mod route;
 mod server;
 
+use limits::*;
 use policy::*;
 use receipt::*;
 use route::*;

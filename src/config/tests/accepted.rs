@@ -104,6 +104,7 @@ fn every_key_means_what_it_says_at_the_top() {
     let secs = Duration::from_secs;
     let limits = Limits {
         connections: 5,
+        async_calls: 7,
         connections_per_address: 3,
         headers: 6,
         header_bytes: 8 << 10,

@@ -9,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::call::id::{CallId, ClientName, IdSource};
-use crate::call::time::Mono;
+use crate::call::time::{Mono, Wall};
 use crate::config;
+use crate::flow::Prefer;
 use crate::flow::Routes;
 use crate::telemetry::metrics::Metrics;
 
@@ -30,7 +31,7 @@ fn request(keys: &str, target: &str, fields: &[(&'static str, &str)], body: &str
         headers.append(*name, HeaderValue::from_str(value).unwrap());
     }
     Request {
-        route: Arc::clone(routes.named("r").unwrap()),
+        route: routes.named("r").unwrap(),
         client: ClientName::anonymous(),
         call_id: CallId::parse(b"c").unwrap(),
         source: IdSource::Client,
@@ -43,7 +44,8 @@ fn request(keys: &str, target: &str, fields: &[(&'static str, &str)], body: &str
         version: Version::HTTP_11,
         gone: CancellationToken::new(),
         received: Mono(0),
-        promised: false,
+        prefer: Prefer::default(),
+        promise: None,
     }
 }
 
@@ -51,7 +53,7 @@ fn request(keys: &str, target: &str, fields: &[(&'static str, &str)], body: &str
 fn derived_by(key: &str, hash: &str, target: &str, body: &str) -> Result<String, Code> {
     let keys = format!("key: \"{key}\", hash: {hash}");
     let request = request(&keys, target, &[("x-batch", "b 1")], body);
-    match of(&request) {
+    match of(&request, Wall(0)) {
         Ok(key) => Ok(key.expect("the template makes one").text.to_string()),
         Err(problem) => Err(problem.code),
     }
@@ -64,7 +66,7 @@ fn brought(lines: &[&str]) -> Result<Option<String>, Code> {
         .map(|line| ("idempotency-key", *line))
         .collect();
     let request = request("window: 24h", "/track/1/x", &fields, "");
-    match of(&request) {
+    match of(&request, Wall(0)) {
         Ok(key) => Ok(key.map(|key| key.text.to_string())),
         Err(problem) => Err(problem.code),
     }
@@ -109,7 +111,7 @@ fn a_key_is_derived_as_it_is_made_elsewhere() {
         hex(&Sha256::digest("SF12345678902026-10-12track_sync"))
     );
     let keys = format!("key: \"{template}\", hash: md5");
-    let key = of(&request(&keys, "/track/1/x", &[], PARCEL)).unwrap();
+    let key = of(&request(&keys, "/track/1/x", &[], PARCEL), Wall(0)).unwrap();
     let business = key.and_then(|key| key.business);
     assert_eq!(
         business.as_deref(),
@@ -148,13 +150,20 @@ fn every_place_is_read_for_certain_or_refused() {
 fn the_clients_key_comes_before_a_derived_one_and_required_demands_any() {
     let keys = "key: \"{body:/n}\", hash: none, required: true";
     let own = [("idempotency-key", "own")];
-    let text = |request| of(&request).unwrap().map(|key| key.text.to_string());
+    let text = |request| {
+        of(&request, Wall(0))
+            .unwrap()
+            .map(|key| key.text.to_string())
+    };
     assert_eq!(
         text(request(keys, "/track/1/x", &own, PARCEL)).unwrap(),
         "own"
     );
     assert_eq!(text(request(keys, "/track/1/x", &[], PARCEL)).unwrap(), "7");
-    let none = of(&request("required: true", "/track/1/x", &[], PARCEL));
+    let none = of(
+        &request("required: true", "/track/1/x", &[], PARCEL),
+        Wall(0),
+    );
     assert_eq!(none.unwrap_err().code, Code::IdempotencyKeyRequired);
 }
 
@@ -164,6 +173,7 @@ fn the_body_takes_the_key_in_its_field_or_is_refused() {
     let key = Key {
         text: "k".into(),
         business: None,
+        windowed: None,
     };
     let put = |fields: &[(&'static str, &str)], body: &str| {
         in_body(&request(keys, "/track/1/x", fields, body), &key).map_err(|problem| problem.code)

@@ -7,11 +7,15 @@ use super::check::{STRANGER, never, unseen};
 use super::{Origin, Visit};
 use crate::call::code::Code;
 use crate::call::time::Wall;
+use crate::flow::Watch;
 use crate::flow::told::Problem;
 use crate::ingress::receipts::{self, call_id_in, rfc3339};
 use crate::ingress::reply::problem::{self, SOON};
 use crate::ingress::reply::{ReplyBody, Shape};
 use crate::ingress::{Door, Found};
+
+/// What a caller reads whose `wait` is none.
+const WAIT: &str = "`wait` is a whole number of seconds: /_callgate/receipts/{call_id}?wait=30.";
 
 /// Answers a request below `/_callgate/`.
 pub(super) async fn answer<D: Door>(
@@ -54,7 +58,12 @@ pub(super) async fn answer<D: Door>(
 }
 
 async fn find<D: Door>(visit: &mut Visit<'_, D>) -> Result<String, Box<Problem>> {
-    let Origin { head, room, .. } = &mut visit.origin;
+    let Origin {
+        head,
+        room,
+        received,
+        ..
+    } = &mut visit.origin;
     let door = &room.door;
     let Some(id) = call_id_in(head.uri.path()) else {
         let detail = "callgate answers only /_callgate/receipts/{call_id} here.";
@@ -72,7 +81,13 @@ async fn find<D: Door>(visit: &mut Visit<'_, D>) -> Result<String, Box<Problem>>
     let Some(client) = door.client(&mut head.headers) else {
         return Err(refusal(Code::Unauthorized, STRANGER));
     };
-    match door.receipt(&client, &id).await {
+    let wait = receipts::wait_in(head.uri.query())
+        .map_err(|()| Box::new(never(Code::BadRequest, WAIT)))?;
+    let watch = wait.map(|wait| Watch {
+        until: received.after(wait),
+        stop: room.floor.draining.clone(),
+    });
+    match door.receipt(&client, &id, watch).await {
         Found::Call { view, rounds } => Ok(receipts::document_for(&id, &view, rounds).to_string()),
         Found::Nothing { knows_since } => Err(not_found(id.as_str(), knows_since)),
         Found::Unavailable { detail } => {

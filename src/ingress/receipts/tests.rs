@@ -34,6 +34,7 @@ pub(in crate::ingress) fn view() -> CallView {
         updated_at: Wall(1_764_460_800_123),
         first_sent: None,
         sends: 2,
+        promised: false,
         settled: None,
         kept: None,
         dead_letter: None,

@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::config::template::JsonPointer;
 use crate::config::{self, Limits, Route as RouteConfig};
 use crate::entropy::{Entropy, Minter};
+use crate::flow::Watch;
 use crate::flow::told::{Problem, Shown, Stream, Told, Whole, Word};
 use crate::ingress::{
     Core, Cores, Door, Faced, Found, Ingress, Knock, Line, Payload, Request, Settings,
@@ -94,6 +95,7 @@ pub(super) struct Gate {
 
 pub(super) const LIMITS: Limits = Limits {
     connections: 64,
+    async_calls: 8,
     connections_per_address: 64,
     headers: 100,
     header_bytes: 32 * 1024,
@@ -270,7 +272,7 @@ impl Door for FakeDoor {
         }
     }
 
-    async fn receipt(&self, _: &ClientName, _: &CallId) -> Found {
+    async fn receipt(&self, _: &ClientName, _: &CallId, _: Option<Watch>) -> Found {
         self.found.lock().take().unwrap_or(Found::Nothing {
             knows_since: Wall(0),
         })

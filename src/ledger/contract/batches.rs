@@ -215,7 +215,11 @@ pub(crate) fn an_item_ends_once_and_the_last_one_ends_the_batch(new: Factory) {
         ended(3, ItemState::Refused, "answered", 1),
     ];
     assert_eq!(world.items_end(&batch, "one", ends), 3);
-    assert_eq!(world.items_end(&batch, "one", vec![done(3)]), 0, "it has ended");
+    assert_eq!(
+        world.items_end(&batch, "one", vec![done(3)]),
+        0,
+        "it has ended"
+    );
     assert_eq!(world.batch("night").state, BatchState::Running);
     let last = ended(4, ItemState::Done, "replayed", 0);
     let last = ItemEnd {
@@ -294,7 +298,11 @@ pub(crate) fn a_paused_batch_begins_nothing_new(new: Factory) {
         .ledger
         .return_items(batch.id, owner("one"), NOW, vec![2, 3]);
     assert_eq!(back.wait().unwrap(), 1, "only what he holds");
-    assert_eq!(world.items_end(&batch, "one", vec![done(1)]), 1, "what runs ends");
+    assert_eq!(
+        world.items_end(&batch, "one", vec![done(1)]),
+        1,
+        "what runs ends"
+    );
     assert!(matches!(
         world.turned("night", Turn::Resume),
         Turned::Done(_)

@@ -129,7 +129,10 @@ pub(crate) fn a_replay_makes_the_window_run_anew(make: Factory) {
             })
             .same_request
     );
-    let end = Wall(latest.0 - 1).after(WINDOW);
+    // The time of a replay is kept to the second, rounded up.
+    let end = Wall(latest.0 - 1)
+        .after(WINDOW)
+        .after(Duration::from_secs(1));
     world.claim(NewCall {
         now: end,
         ..keyed("c", "k")
@@ -353,6 +356,7 @@ pub(crate) fn everything_that_was_stored_comes_back(make: Factory) {
         updated_at: secs(1),
         first_sent: Some(NOW),
         sends: 1,
+        promised: false,
         settled: Some(Settlement {
             verdict: Verdict::Success,
             by: SettledBy::Answer(1),

@@ -403,6 +403,8 @@ pub(crate) fn dead_letters_are_found_by_text_and_by_a_set_of_states(make: Factor
     check(|filter| filter.text = Some("lx-7".into()), &["d"]);
     check(|filter| filter.text = Some("kK".into()), &["d"]);
     check(|filter| filter.text = Some("%".into()), &[]);
+    check(|filter| filter.text = Some("l_-".into()), &[]);
+    check(|filter| filter.text = Some("\\".into()), &[]);
     check(
         |filter| filter.within = &[DeadState::Manual, DeadState::Settled],
         &["a", "d"],

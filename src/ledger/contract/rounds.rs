@@ -273,6 +273,7 @@ pub(crate) fn a_crash_parks_what_was_sent_and_closes_what_was_not(make: Factory)
     });
     let view = world.view("promised");
     assert_eq!((view.state, view.sends), (State::Received, 0));
+    assert!(view.promised && !world.view("sent").promised);
     assert_eq!(view.dead_letter.unwrap().state, DeadState::Queued);
     assert_eq!(world.letter("round").state, DeadState::Queued);
     assert_eq!(world.view("done").dead_letter, None);

@@ -20,7 +20,6 @@ pub(super) struct Row {
     pub(super) key_binds: bool,
     /// What its key belongs to.
     scope: Arc<str>,
-    pub(super) promised: bool,
     /// Dead letters of earlier lives.
     pub(super) past: Vec<DeadLetter>,
     fence: i64,
@@ -70,6 +69,7 @@ impl Row {
             updated_at: new.now,
             first_sent,
             sends: u32::from(new.first_send),
+            promised: new.promised,
             settled: None,
             kept: None,
             dead_letter: None,
@@ -80,7 +80,6 @@ impl Row {
             key_binds: view.idempotency_key.is_some(),
             scope: Arc::clone(&new.scope.name),
             view,
-            promised: new.promised,
             past,
             fence,
             touched: new.now,
@@ -104,6 +103,7 @@ impl Row {
             fence: self.fence,
             state: self.view.state,
             binds: self.view.binds,
+            touched: self.touched,
             remembered_until: self.touched.after(self.window),
             sends: self.view.sends,
             dead: self.view.dead_letter.as_ref().map(|letter| letter.state),
@@ -136,8 +136,8 @@ impl Row {
     }
 
     pub(super) fn known(&mut self, same: bool, now: Wall) -> Box<Known> {
-        if same && self.view.settled.is_some() {
-            self.touched = self.touched.max(now);
+        if let Some(touched) = self.held().renewed(now).filter(|_| same) {
+            self.touched = touched;
         }
         Known::boxed(same, self.view.clone())
     }

@@ -239,10 +239,10 @@ fn window_ms(new: &NewCall) -> i64 {
 
 /// The call that was there before. A replay of a settled one makes its window run anew.
 fn known(db: &Db, standing: &Standing, now: Wall) -> rusqlite::Result<Box<Known>> {
-    if standing.same && standing.held.is_settled() {
+    if let Some(touched) = standing.held.renewed(now).filter(|_| standing.same) {
         db.conn
-            .prepare_cached("UPDATE calls SET touched_at = max(touched_at, ?2) WHERE id = ?1")?
-            .execute(params![standing.row.0, now.0])?;
+            .prepare_cached("UPDATE calls SET touched_at = ?2 WHERE id = ?1")?
+            .execute(params![standing.row.0, touched.0])?;
     }
     let call = read::call(&db.conn, standing.row)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
     Ok(Box::new(Known {
@@ -392,6 +392,7 @@ fn held(row: &Row<'_>) -> rusqlite::Result<Held> {
         fence: row.get(2)?,
         state: words::word(row, 3, State::from_word)?,
         binds: row.get(4)?,
+        touched: Wall(touched),
         remembered_until: Wall(touched.saturating_add(window)),
         sends: row.get(7)?,
         dead: words::optional_word(row, 8, DeadState::from_word)?,

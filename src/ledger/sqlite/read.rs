@@ -24,7 +24,7 @@ use crate::ledger::{
 const CALL: &str = "SELECT id, life, call_id, source, client, route, upstream, idempotency_key, \
     business_key, fingerprint, trace, state, binds, owner, lease_until, received_at, updated_at, \
     first_sent_at, sends, first_ended_at, first_outcome, first_took_ms, settled_at, settled_by, \
-    reply_status, reply_bytes, reply_sha256, reply_headers, reply_body, document, parked \
+    reply_status, reply_bytes, reply_sha256, reply_headers, reply_body, document, parked, promised \
     FROM calls";
 
 /// One call by its row, with everything known about its current life.
@@ -96,6 +96,7 @@ fn call_row(row: &Row<'_>) -> rusqlite::Result<(CallView, Rest)> {
         updated_at: Wall(row.get(16)?),
         first_sent: row.get::<_, Option<i64>>(17)?.map(Wall),
         sends: row.get(18)?,
+        promised: row.get(31)?,
         kept: if settled.is_none() { reply } else { None },
         settled,
         dead_letter: None,

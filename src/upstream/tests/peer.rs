@@ -184,6 +184,8 @@ pub(in crate::upstream) fn upstream(endpoint: &Endpoint) -> Upstream {
         },
         late_max: 64,
         tenant_header: None,
+        concurrency: None,
+        retry_budget: None,
         formerly: Vec::new(),
     }
 }

@@ -46,7 +46,11 @@ keys! {
         /// How long call ids and keys bind; 24h to 7d.
         window: LONGER_THAN_ZERO;
         /// A key derived from the request.
-        key: Kind::Text("text with {body:/pointer}, {header:NAME}, {path:NAME}, {query:NAME}");
+        key: Kind::Text(
+            "text with {body:/pointer}, {header:NAME}, {path:NAME}, {query:NAME}, {day}, {minute}",
+        );
+        /// The time zone of {day} and {minute} in a derived key.
+        time_zone: Kind::Text("the name of a time zone, such as Europe/Berlin");
         /// How a derived key is hashed.
         hash: Kind::Word(KeyHash::NAMES);
         /// Whether a call without a key is refused.

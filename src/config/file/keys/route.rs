@@ -66,6 +66,8 @@ keys! {
         response: Kind::Word(ResponseMode::NAMES);
         /// What the caller's leaving changes: nothing, or no new send starts.
         on_client_gone: Kind::Word(OnClientGone::NAMES);
+        /// What is let in.
+        limits: Kind::Section(ROUTE_LIMITS);
         /// The same request under a new id while the first call is open: sent and warned about, or
         /// refused.
         detect_new_ids: Kind::Word(DetectNewIds::NAMES);
@@ -97,6 +99,10 @@ keys! {
         pool: Kind::Section(POOL);
         /// Exchanges kept open past their attempt timeout.
         late_max: Kind::Whole { min: 0, max: 10_000 };
+        /// Sends at once, and who waits for them; unbounded when not set.
+        concurrency: Kind::Section(CONCURRENCY);
+        /// What may be sent again; {} for the usual numbers, unbounded when not set.
+        retry_budget: Kind::Presence(RETRY_BUDGET);
         /// Addresses this tool had before.
         formerly: Kind::List { of: &Kind::Text("a URL this tool had before"), min: 0, max: 16 };
         /// The field that tells the tool who calls; then each client has call ids of its own there.

@@ -12,6 +12,8 @@ keys! {
     pub(super) LIMITS {
         /// Open connections of callers.
         connections: Kind::Whole { min: 1, max: 1_000_000 };
+        /// Accepted calls (`Prefer: respond-async`, `wait`) that run at once.
+        async_calls: Kind::Whole { min: 1, max: 1_000_000 };
         /// Open connections of one address (IPv6: of one /64); `connections` when not set.
         connections_per_address: Kind::Whole { min: 1, max: 1_000_000 };
         /// Header fields of one request.

@@ -145,6 +145,16 @@ const KEYS: &[(&str, &str, &str)] = &[
         "the same on every repeat",
     ),
     (
+        "idempotency: { key: \"sync-{day}\" }",
+        "4:25 routes[0].idempotency.key",
+        "at least one of them",
+    ),
+    (
+        "idempotency: { time_zone: Berlin }",
+        "4:31 routes[0].idempotency.time_zone",
+        "such as Europe/Berlin",
+    ),
+    (
         "idempotency: { key: \"{path:id}\" }",
         "4:25 routes[0].idempotency.key",
         "captures no {id}",
