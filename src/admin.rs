@@ -7,6 +7,7 @@
 
 mod api;
 mod batches;
+pub mod control;
 mod dead;
 mod differences;
 mod document;
@@ -39,6 +40,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
 
 pub use batches::BatchDoor;
+use control::Controls;
 pub use listener::serve;
 use problem::Problem;
 
@@ -66,6 +68,8 @@ pub struct Admin {
     pub token: Option<TokenDigest>,
     /// What operators may do; there as soon as calls are served.
     pub verbs: OnceLock<Verbs>,
+    /// What operators may turn; there as soon as calls are served.
+    pub controls: OnceLock<Arc<dyn Controls>>,
 }
 
 impl Admin {
@@ -75,12 +79,20 @@ impl Admin {
         let _ = self.verbs.set(verbs);
     }
 
+    /// Lets operators turn what they may, from now on.
+    pub fn open_controls(&self, controls: Arc<dyn Controls>) {
+        // A second time cannot happen, and would change nothing.
+        let _ = self.controls.set(controls);
+    }
+
+    /// What operators may turn, once the gateway serves.
+    fn controls(&self) -> Result<&Arc<dyn Controls>, Problem> {
+        self.controls.get().ok_or_else(starting)
+    }
+
     /// What operators may do, once the gateway serves.
     fn verbs(&self) -> Result<&Verbs, Problem> {
-        self.verbs.get().ok_or_else(|| {
-            let detail = "The gateway is still starting; ask again in a moment.";
-            Problem::new(Code::Overloaded, detail)
-        })
+        self.verbs.get().ok_or_else(starting)
     }
 }
 
@@ -109,7 +121,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/metrics", get(health::metrics));
     let guarded = Router::new()
         .route("/api/v1/calls/{id}", get(api::call))
-        .route("/api/v1/config", get(api::config))
+        .merge(control::routes())
         .merge(batches::short())
         .merge(dead::routes())
         .merge(differences::routes())
@@ -167,10 +179,16 @@ fn bearer(value: &str) -> Option<&str> {
         .then_some(token.trim())
 }
 
+fn starting() -> Problem {
+    let detail = "The gateway is still starting; ask again in a moment.";
+    Problem::new(Code::Overloaded, detail)
+}
+
 async fn nothing_here() -> Problem {
     let detail = "The operator's listener has /metrics, /livez, /readyz, /api/v1/calls/{id}, \
                   /api/v1/dead-letters, /api/v1/dead-letters/{id} and its verbs, \
-                  /api/v1/differences, /api/v1/jobs, /api/v1/batches and /api/v1/config. Callers' requests go to \
+                  /api/v1/differences, /api/v1/jobs, /api/v1/batches, /api/v1/config, \
+                  /api/v1/reload and /api/v1/retries. Callers' requests go to \
                   the other address (`listen`).";
     Problem::new(Code::NoRoute, detail)
 }

@@ -15,6 +15,7 @@ pub mod gateway;
 mod log;
 pub mod probe;
 mod reach;
+mod reload;
 mod signals;
 mod sockets;
 #[cfg(test)]
@@ -24,8 +25,8 @@ mod upkeep;
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::config::Config;
 use crate::config::resolved;
+use crate::config::{Config, Source};
 use crate::entropy::Entropy;
 use crate::telemetry::log::Log;
 use crate::telemetry::metrics::Metrics;
@@ -89,13 +90,15 @@ impl Default for Ground {
     }
 }
 
-/// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once. `serving` is
+/// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once. SIGHUP, and a
+/// change of the file it came from (`source`), load the configuration anew. `serving` is
 /// called once callers are served. Blocks; must not be called inside a runtime.
 ///
 /// # Errors
 /// Why it did not start.
 pub fn serve(
     config: Config,
+    source: Option<Source>,
     ground: Ground,
     serving: impl FnOnce(&Gateway),
 ) -> Result<Ended, StartError> {
@@ -103,19 +106,19 @@ pub fn serve(
         .enable_all()
         .build()
         .map_err(StartError::system("a runtime"))?;
-    let ended = runtime.block_on(until_told(config, ground, serving));
+    let ended = runtime.block_on(until_told((config, source), ground, serving));
     // Whoever is told twice does not wait for a thread that still starts.
     runtime.shutdown_background();
     ended
 }
 
 async fn until_told(
-    config: Config,
+    (config, source): (Config, Option<Source>),
     ground: Ground,
     serving: impl FnOnce(&Gateway),
 ) -> Result<Ended, StartError> {
     let mut signals = signals::Signals::listen().map_err(StartError::system("signal handlers"))?;
-    let mut starting = tokio::task::spawn_blocking(move || Gateway::start(config, ground));
+    let mut starting = tokio::task::spawn_blocking(move || Gateway::follow(config, source, ground));
     let started = tokio::select! {
         biased;
         started = &mut starting => Some(started),
@@ -125,10 +128,15 @@ async fn until_told(
         Some(started) => {
             let mut gateway = started.map_err(|_| StartError::Died)??;
             serving(&gateway);
-            tokio::select! {
-                () = signals.told_to_stop() => {}
-                // It ends by itself only when its background thread dies.
-                _ = gateway.stopped() => return Err(StartError::Died),
+            loop {
+                tokio::select! {
+                    told = signals.told() => match told {
+                        signals::Told::Stop => break,
+                        signals::Told::Reload => gateway.reload(),
+                    },
+                    // It ends by itself only when its background thread dies.
+                    _ = gateway.stopped() => return Err(StartError::Died),
+                }
             }
             gateway
         }

@@ -17,6 +17,7 @@ pub mod output;
 mod probe;
 pub mod push;
 pub mod receipt;
+pub mod retries;
 pub mod serve;
 
 use std::ffi::OsString;
@@ -64,6 +65,8 @@ enum Command {
     Dead(dead::Command),
     /// Show what the gateway knows about a call
     Receipt(receipt::ReceiptArgs),
+    /// Switch resends on or off while the gateway runs
+    Retries(retries::RetriesArgs),
     /// Ask whether the gateway is ready; for containers and scripts
     Health(health::HealthArgs),
 }
@@ -105,6 +108,7 @@ fn perform(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Batch(command) => batch::run(&command, &cli.gateway.find()?, &mut printer)?,
         Command::Dead(command) => dead::run(&command, &cli.gateway.find()?, &mut printer)?,
         Command::Receipt(args) => receipt::run(&args, &cli.gateway.find()?, &mut printer)?,
+        Command::Retries(args) => retries::run(&args, &cli.gateway.find()?, &mut printer)?,
         Command::Health(args) => health::run(&args, &cli.gateway.find()?, &mut printer)?,
     };
     Ok(exit.into())

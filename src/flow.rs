@@ -51,6 +51,7 @@ pub mod round;
 pub mod routes;
 mod running;
 mod settle;
+mod switch;
 pub mod told;
 mod watch;
 mod window;
@@ -64,6 +65,7 @@ pub use prefer::Prefer;
 pub use proof::Standing;
 pub use routes::{Ready, Route, Routes};
 pub use running::Calls;
+pub use switch::{Retries, Switches};
 pub use watch::Watch;
 
 /// How long past `timeouts.total` the claim of a call in line holds: room for a last question and
@@ -90,6 +92,8 @@ pub struct Flow {
     pub readiness: Arc<Readiness>,
     /// Calls in flight, for repeats to join.
     pub calls: Arc<Calls>,
+    /// Whether calls may be sent again at all.
+    pub retries: Retries,
     /// How many callers may be promised something at once.
     pub promises: Promises,
     /// Exchanges past their attempt timeout.
@@ -131,8 +135,14 @@ pub struct Request<B = Bytes> {
     pub received: Mono,
     /// How long its caller wants to wait.
     pub prefer: Prefer,
-    /// Whom to tell once the call is on record; with it the call is promised.
+    /// It is never given up as never sent: its caller is told that it is accepted, or nobody else
+    /// would send it.
+    pub promised: bool,
+    /// Whom to tell once the call is on record.
     pub promise: Option<accept::Promise>,
+    /// When it was first seen, where that was before it came here: windows of its key are of that
+    /// time.
+    pub first_seen: Option<Wall>,
 }
 
 impl Flow {

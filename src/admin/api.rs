@@ -8,7 +8,6 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::Admin;
 use super::dead::bad;
@@ -33,10 +32,6 @@ pub(super) async fn call(
 ) -> Result<Json<Call>, Problem> {
     let call = one_call(&admin, &id?.0, whose?.0.client.as_deref()).await?;
     Ok(Json(Call::from(&call)))
-}
-
-pub(super) async fn config(State(admin): State<Arc<Admin>>) -> Json<Value> {
-    Json(admin.config.clone())
 }
 
 /// The one call with this id, of `client` if several share it.

@@ -27,6 +27,7 @@ pub(crate) fn admin(shelf: Shelf, token: Option<&str>) -> Arc<Admin> {
         config: json!({"listen": "127.0.0.1:8080", "admin": {"token": "***"}}),
         token: token.map(TokenDigest::of),
         verbs: OnceLock::new(),
+        controls: OnceLock::new(),
     })
 }
 

@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,15 +17,16 @@ use tokio_util::task::TaskTracker;
 use super::books::{self, LedgerObserver};
 use super::door::CallerDoor;
 use super::error::StartError;
+use super::reload::Reloader;
 use super::sockets::Bound;
 use super::upkeep::Upkeep;
 use super::{Ground, reach};
 use crate::admin::{self, Admin, BatchDoor, TokenDigest};
 use crate::batch::{self, Intake};
 use crate::compensate::{Jobs, Verbs, Worker};
-use crate::config::Config;
+use crate::config::{Config, Source};
 use crate::entropy::Minter;
-use crate::flow::{Flow, LateRegistry, Promises, Routes};
+use crate::flow::{Flow, LateRegistry, Promises, Retries, Routes};
 use crate::ingress::{Clients, Cores, Ingress, Settings};
 use crate::ledger::{Ledger, Owner};
 use crate::telemetry::names::ROUTE_NONE;
@@ -40,6 +43,8 @@ pub(super) struct Running {
     pub(super) admin: SocketAddr,
     pub(super) worker: JoinHandle<()>,
     pub(super) batches: JoinHandle<()>,
+    /// The configuration in force.
+    pub(super) reloader: Arc<Reloader>,
     /// Stops the compensation worker and that of the batches.
     pub(super) stop_worker: CancellationToken,
     /// Stops what is useful until the end: the operator's listener and upkeep.
@@ -48,8 +53,15 @@ pub(super) struct Running {
     pub(super) rest: TaskTracker,
 }
 
+/// The file a gateway follows, and what tells it to look there.
+pub(super) type Follows = (Option<Source>, Arc<Notify>);
+
 /// Builds a gateway on the current runtime and begins to serve.
-pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, StartError> {
+pub(super) async fn build(
+    config: &Config,
+    (source, hung_up): Follows,
+    ground: Ground,
+) -> Result<Running, StartError> {
     ground
         .readiness
         .raise(Trouble::Starting, "", "the ledger is being read");
@@ -67,18 +79,21 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
         Cores::start(config.workers, &ground.clock).map_err(StartError::system("threads"))?;
     let flow = flow(config, &ground, ledger, owner, cores.all().len() + 1).await?;
     let ledger_fails = Arc::new(AtomicBool::new(false));
-    let upkeep = Upkeep {
-        ledger: Arc::clone(&flow.ledger),
-        observer,
-        metrics: Arc::clone(&ground.metrics),
-        readiness: Arc::clone(&ground.readiness),
-        clock: ground.clock.clone(),
-        ledger_fails: Arc::clone(&ledger_fails),
-    };
+    let upkeep = upkeep(&ground, &flow, observer, &ledger_fails);
     rest.spawn(upkeep.run(stop_rest.clone()));
+    let clients = Arc::new(ArcSwap::from_pointee(Clients::new(&config.clients)));
+    let caller_door = CallerDoor {
+        flow: Arc::clone(&flow),
+        clients: Arc::clone(&clients),
+        ledger_fails,
+    };
     let minter = Arc::new(Minter::new(&config.node, &ground.entropy));
-    let ways = (callers, ledger_fails, Arc::clone(&minter));
-    let ingress = open_ingress(config, &ground, &flow, &cores, ways)?;
+    let ways = (callers, Arc::clone(&minter));
+    let ingress = open_ingress(config, &ground, caller_door, &cores, ways)?;
+    let follows = (source, config);
+    let reloader = Reloader::new(&flow, &ground, &clients, cores.all().len() + 1, follows);
+    door.open_controls(Arc::clone(&reloader) as _);
+    rest.spawn(Arc::clone(&reloader).run(hung_up, stop_rest.clone()));
     ground.readiness.clear(Trouble::Starting, "");
 
     let back = Core::start(cores.all().len(), ground.clock.clone());
@@ -112,10 +127,27 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
         admin,
         worker,
         batches,
+        reloader,
         stop_worker,
         stop_rest,
         rest,
     })
+}
+
+fn upkeep(
+    ground: &Ground,
+    flow: &Flow,
+    observer: Arc<LedgerObserver>,
+    ledger_fails: &Arc<AtomicBool>,
+) -> Upkeep {
+    Upkeep {
+        ledger: Arc::clone(&flow.ledger),
+        observer,
+        metrics: Arc::clone(&ground.metrics),
+        readiness: Arc::clone(&ground.readiness),
+        clock: ground.clock.clone(),
+        ledger_fails: Arc::clone(ledger_fails),
+    }
 }
 
 /// Looks for the tools, then says that callers are served and where.
@@ -151,6 +183,7 @@ async fn flow(
         metrics: Arc::clone(&ground.metrics),
         readiness: Arc::clone(&ground.readiness),
         calls: Arc::default(),
+        retries: Retries::default(),
         promises: Promises::new(config.limits.async_calls),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),
@@ -182,6 +215,7 @@ fn open_admin(
             .as_ref()
             .map(|token| TokenDigest::of(token.reveal())),
         verbs: OnceLock::new(),
+        controls: OnceLock::new(),
     };
     let admin = Arc::new(admin);
     let router = admin::router(Arc::clone(&admin));
@@ -192,18 +226,13 @@ fn open_admin(
 fn open_ingress(
     config: &Config,
     ground: &Ground,
-    flow: &Arc<Flow>,
+    door: CallerDoor,
     cores: &Cores,
-    (listener, ledger_fails, minter): (Bound, Arc<AtomicBool>, Arc<Minter>),
+    (listener, minter): (Bound, Arc<Minter>),
 ) -> Result<Ingress, StartError> {
-    let door = CallerDoor {
-        flow: Arc::clone(flow),
-        clients: Clients::new(&config.clients),
-        ledger_fails,
-    };
     let settings = Settings {
         limits: config.limits,
-        node: flow.node.clone(),
+        node: door.flow.node.clone(),
         clock: ground.clock.clone(),
         minter,
         metrics: Arc::clone(&ground.metrics),

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
@@ -25,7 +26,7 @@ use crate::upstream::Upload;
 /// What stands behind the callers' door of one process.
 pub(super) struct CallerDoor {
     pub(super) flow: Arc<Flow>,
-    pub(super) clients: Clients,
+    pub(super) clients: Arc<ArcSwap<Clients>>,
     /// The ledger failed when it was last looked at.
     pub(super) ledger_fails: Arc<AtomicBool>,
 }
@@ -56,7 +57,7 @@ impl Door for CallerDoor {
     }
 
     fn client(&self, headers: &mut HeaderMap) -> Option<ClientName> {
-        self.clients.recognise(headers)
+        self.clients.load().recognise(headers)
     }
 
     fn admit(&self, request: &Knock<'_, Route>) -> Result<(), Box<Problem>> {
@@ -151,7 +152,9 @@ fn asked<B, C>(
         gone,
         received: request.received,
         prefer: request.prefer,
+        promised: request.promise.is_some(),
         promise: request.promise,
+        first_seen: None,
     };
     (request, leaving)
 }

@@ -1,15 +1,16 @@
 //! The handle on one gateway, and the background thread that carries it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::build::{self, Running};
+use super::build::{self, Follows, Running};
 use super::{Ground, StartError, Stopped};
-use crate::config::Config;
+use crate::config::{Config, Source};
 
 /// How long the background runtime waits for a blocked look-up of a name when it ends.
 const LOOKUP_WAIT: Duration = Duration::from_millis(100);
@@ -20,6 +21,8 @@ pub struct Gateway {
     callers: SocketAddr,
     admin: SocketAddr,
     stop: CancellationToken,
+    /// The configuration is to be loaded anew.
+    reload: Arc<Notify>,
     stopped: oneshot::Receiver<Stopped>,
     _stops: DropGuard,
 }
@@ -36,13 +39,36 @@ impl Gateway {
     /// # Errors
     /// Why it did not start; nothing is left of it then.
     pub fn start(config: Config, ground: Ground) -> Result<Self, StartError> {
+        Self::follow(config, None, ground)
+    }
+
+    /// Starts a gateway that follows the file its configuration came from. Blocks.
+    ///
+    /// # Errors
+    /// Why it did not start; nothing is left of it then.
+    pub fn follow(
+        config: Config,
+        source: Option<Source>,
+        ground: Ground,
+    ) -> Result<Self, StartError> {
+        let reload = Arc::new(Notify::new());
+        let asked = Arc::clone(&reload);
         let stop = CancellationToken::new();
         let (tell_started, started) = oneshot::channel();
         let (tell_stopped, stopped) = oneshot::channel();
         let until = stop.clone();
         std::thread::Builder::new()
             .name("callgate-back".to_owned())
-            .spawn(move || carry(&config, ground, &until, tell_started, tell_stopped))
+            .spawn(move || {
+                let follows = (source, asked);
+                carry(
+                    (&config, follows),
+                    ground,
+                    &until,
+                    tell_started,
+                    tell_stopped,
+                );
+            })
             .map_err(StartError::system("a thread"))?;
         let Addresses { callers, admin } =
             started.blocking_recv().map_err(|_| StartError::Died)??;
@@ -51,6 +77,7 @@ impl Gateway {
             callers,
             admin,
             stop,
+            reload,
             stopped,
             _stops: stops,
         })
@@ -66,6 +93,11 @@ impl Gateway {
     #[must_use]
     pub const fn admin(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// Has the configuration loaded anew, as SIGHUP does.
+    pub fn reload(&self) {
+        self.reload.notify_one();
     }
 
     /// Begins to drain, as SIGTERM does.
@@ -88,7 +120,7 @@ impl Gateway {
 
 /// The background thread: builds the gateway, carries it, ends it.
 fn carry(
-    config: &Config,
+    (config, follows): (&Config, Follows),
     ground: Ground,
     stop: &CancellationToken,
     tell_started: oneshot::Sender<Result<Addresses, StartError>>,
@@ -102,11 +134,12 @@ fn carry(
         }
     };
     let stopped = runtime.block_on(async {
-        match build::build(config, ground).await {
+        match build::build(config, follows, ground).await {
             Ok(running) => {
                 drop(tell_started.send(Ok(addresses(&running))));
                 stop.cancelled().await;
-                Some(running.drain(config.drain).await)
+                let drain = running.reloader.config().drain;
+                Some(running.drain(drain).await)
             }
             Err(error) => {
                 drop(tell_started.send(Err(error)));

@@ -17,6 +17,17 @@ pub(super) struct Signals {
     hang_up: Signal,
     /// A signal to stop has come and was not yet told.
     told: bool,
+    /// SIGHUP has come and was not yet told.
+    hung_up: bool,
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// To stop.
+    Stop,
+    /// To load the configuration anew.
+    Reload,
 }
 
 impl Signals {
@@ -27,28 +38,42 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
             told: false,
+            hung_up: false,
         })
     }
 
-    /// Resolves at the next signal to stop. Dropped before that, it loses none.
+    /// Resolves at the next signal. Dropped before that, it loses none.
+    pub(super) async fn told(&mut self) -> Told {
+        if std::mem::take(&mut self.hung_up) {
+            return Told::Reload;
+        }
+        if !self.told && self.next().await == Told::Reload {
+            return Told::Reload;
+        }
+        self.told_to_stop().await;
+        Told::Stop
+    }
+
+    /// Resolves at the next signal to stop; a wish to reload waits. Dropped before that, it loses
+    /// none.
     pub(super) async fn told_to_stop(&mut self) {
-        if !self.told {
-            self.next().await;
-            self.told = true;
+        while !self.told {
+            match self.next().await {
+                Told::Stop => self.told = true,
+                Told::Reload => self.hung_up = true,
+            }
         }
         while timeout(TOGETHER, self.next()).await.is_ok() {}
         self.told = false;
     }
 
-    async fn next(&mut self) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hang_up.recv() => tracing::warn!(
-                    "SIGHUP: this version cannot reload; restart it to use a changed configuration"
-                ),
-            }
-        }
+    async fn next(&mut self) -> Told {
+        let told = tokio::select! {
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hang_up.recv() => Told::Reload,
+        };
+        self.told |= told == Told::Stop;
+        told
     }
 }

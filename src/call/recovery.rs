@@ -257,9 +257,11 @@ impl Recovery {
             }
             // A reversal in flight ends by its own bound; the row says how far it came.
             Event::Draining if self.phase == Phase::Reversing => Step::Keep,
-            Event::Denied | Event::LedgerFailed | Event::Draining => {
-                self.over(Reason::LedgerFailed, chance)
+            Event::Denied => {
+                self.tally.withdraw_send();
+                self.over(Reason::Denied, chance)
             }
+            Event::LedgerFailed | Event::Draining => self.over(Reason::LedgerFailed, chance),
             Event::DeadlinePassed => self.deadline_passed(chance),
             // A round has no caller, and what was begun for one is finished; answers are always
             // collected.

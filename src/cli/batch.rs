@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use super::client::Target;
 use super::exit::{Exit, Failure};
 use super::gateway::Gateway;
-use super::output::{Column, Output, Printer};
+use super::output::{Column, Printer};
 use super::push::wire::Link;
 use super::push::{BATCHES, summary, watch};
 
@@ -33,7 +33,6 @@ const WIDE: &[&str] = &[
     "state",
     "route",
     "client",
-    "workers",
     "items",
     "waiting",
     "running",
@@ -46,7 +45,6 @@ const WIDE: &[&str] = &[
     "settledByReceipt",
     "replayed",
     "createdAt",
-    "updatedAt",
     "endedAt",
 ];
 
@@ -65,7 +63,7 @@ pub enum Command {
     Resume(Named),
     /// Finish what runs of a batch, and begin nothing else of it
     Cancel(Named),
-    /// One line per item: state, call id, key, attempts, status, error; CSV, or JSON with -o ndjson
+    /// One line per item: state, call id, key, attempts, status, error
     Export(ExportArgs),
 }
 
@@ -90,6 +88,16 @@ pub struct Named {
     name: String,
 }
 
+/// How an export is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Exported {
+    /// For spreadsheets
+    #[default]
+    Csv,
+    /// One JSON document a line
+    Ndjson,
+}
+
 /// `callgate batch export`
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExportArgs {
@@ -98,6 +106,9 @@ pub struct ExportArgs {
     /// Only items in this state, such as UNRESOLVED, REFUSED or BAD
     #[arg(long)]
     state: Option<String>,
+    /// How it is written
+    #[arg(long = "as", value_enum, default_value_t)]
+    form: Exported,
 }
 
 /// Runs `callgate batch ..`.
@@ -129,7 +140,7 @@ pub fn run(
             printer.one(&batch, &summary(&batch))?;
             return Ok(exit);
         }
-        Command::Export(args) => return runtime.block_on(export(&link, args, printer.form())),
+        Command::Export(args) => return runtime.block_on(export(&link, args)),
         Command::Show(args) => (Method::GET, named(args)),
         Command::Pause(args) => (Method::POST, named(args).segment("pause")),
         Command::Resume(args) => (Method::POST, named(args).segment("resume")),
@@ -148,10 +159,10 @@ fn listed(args: &ListArgs) -> Target {
 }
 
 /// Writes the items as they come.
-async fn export(link: &Link<'_>, args: &ExportArgs, form: Output) -> Result<Exit, Failure> {
-    let form = match form {
-        Output::Table | Output::Csv => "csv",
-        Output::Json | Output::Ndjson => "ndjson",
+async fn export(link: &Link<'_>, args: &ExportArgs) -> Result<Exit, Failure> {
+    let form = match args.form {
+        Exported::Csv => "csv",
+        Exported::Ndjson => "ndjson",
     };
     let target = Target::new(BATCHES)
         .segment(&args.name)

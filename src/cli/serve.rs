@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use super::exit::{Exit, Failure};
 use super::{check, demo, probe};
 use crate::app::{self, Ended, Gateway, Ground};
-use crate::config::{self, Config, LedgerUrl, Report, ToolOptions};
+use crate::config::{self, Config, LedgerUrl, Report, Source, ToolOptions};
 use crate::telemetry::log::LEVEL_VARIABLE;
 
 /// Where `--tool` looks for receipts: the form callgate itself answers.
@@ -42,8 +42,8 @@ pub struct ServeArgs {
 /// Why it did not start, or why it could not go on.
 pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let ground = Ground::new();
-    let config = match &args.tool {
-        Some(url) => for_tool(url, args, &ground)?,
+    let (config, source) = match &args.tool {
+        Some(url) => (for_tool(url, args, &ground)?, None),
         None => from_file(args.config.as_deref())?,
     };
     let overriding = std::env::var(LEVEL_VARIABLE).ok();
@@ -52,7 +52,8 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         tracing::warn!(key = notice.path, "{}", notice.text);
     }
     let told = Told::of(&config);
-    let ended = app::serve(config, ground, |gateway| told.serving(gateway)).map_err(failed)?;
+    let ended =
+        app::serve(config, source, ground, |gateway| told.serving(gateway)).map_err(failed)?;
     Ok(match ended {
         Ended::Drained(_) => ExitCode::SUCCESS,
         Ended::AtOnce => Exit::Failed.into(),
@@ -77,7 +78,7 @@ pub fn launch(setting: demo::Setting) -> anyhow::Result<demo::Gateway> {
     }))
 }
 
-fn from_file(named: Option<&Path>) -> Result<Config, Failure> {
+fn from_file(named: Option<&Path>) -> Result<(Config, Option<Source>), Failure> {
     let Some(file) = named.map(Path::to_owned).or_else(config::find_default) else {
         let nowhere = check::nowhere();
         return Err(Failure::Usage(format!(
@@ -85,7 +86,8 @@ fn from_file(named: Option<&Path>) -> Result<Config, Failure> {
             nowhere.trim_end()
         )));
     };
-    config::load(&file).map_err(wrong)
+    let config = config::load(&file).map_err(wrong)?;
+    Ok((config, Some(Source::new(&file))))
 }
 
 /// The configuration for one tool, after a look at what it offers.

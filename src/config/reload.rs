@@ -1,8 +1,8 @@
 //! A configuration file in use: whether it changed, and what it says now beside what is in force.
 //!
-//! A change is seen by looking, not by being told: an editor that renames, a symlink that is swapped
-//! and a network file system all look the same then. What cannot change without a restart is
-//! refused together with everything else that is wrong, so that a file is in force as a whole or
+//! A change is seen by looking, not by being told: an editor that renames, a symlink that is
+//! swapped and a network file system all look the same then. What cannot change without a restart
+//! is refused together with everything else that is wrong, so that a file is in force as a whole or
 //! not at all. Deliberately absent: carrying a change out, which is `app`'s.
 
 use std::os::unix::fs::MetadataExt;

@@ -14,7 +14,6 @@ use super::told::{Problem, Shown, Told, Word};
 use super::{Flow, Prefer, Request};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
-use crate::call::time::Wall;
 use crate::telemetry::labels::Bound;
 
 /// Callers who wait for the end of a call at its receipt. Each costs a connection, which is bounded
@@ -29,14 +28,9 @@ pub struct Promises {
     max: usize,
 }
 
-/// That a call will be finished, and the right to hear that it is on record.
+/// The right to hear that the call is on record.
 #[derive(Debug)]
-pub struct Promise {
-    /// `None` where nobody waits to hear it.
-    tell: Option<oneshot::Sender<Accepted>>,
-    /// When the call was first seen, if that was before now.
-    seen: Option<Wall>,
-}
+pub struct Promise(oneshot::Sender<Accepted>);
 
 /// A call that is on record and will be finished, whatever its caller does.
 #[derive(Debug)]
@@ -50,11 +44,7 @@ pub struct Accepted {
 #[must_use]
 pub fn promise() -> (Promise, oneshot::Receiver<Accepted>) {
     let (tell, heard) = oneshot::channel();
-    let promise = Promise {
-        tell: Some(tell),
-        seen: None,
-    };
-    (promise, heard)
+    (Promise(tell), heard)
 }
 
 impl Promises {
@@ -70,25 +60,9 @@ impl Promises {
 }
 
 impl Promise {
-    /// Of a call that the gateway makes by itself, first seen when it was written down. It takes no
-    /// place among those that callers were promised.
-    pub(super) const fn owed(seen: Wall) -> Self {
-        Self {
-            tell: None,
-            seen: Some(seen),
-        }
-    }
-
-    /// When the call was first seen, if that was before now.
-    pub(super) const fn seen(&self) -> Option<Wall> {
-        self.seen
-    }
-
     pub(super) fn keep(self, named: (CallId, IdSource), running: Arc<Running>) {
-        if let Some(tell) = self.tell {
-            // Its caller left just now; the call runs on all the same.
-            drop(tell.send(Accepted { named, running }));
-        }
+        // Its caller left just now; the call runs on all the same.
+        drop(self.0.send(Accepted { named, running }));
     }
 }
 
@@ -119,8 +93,7 @@ impl Flow {
         &self,
         request: &Request<B>,
     ) -> Result<Option<OwnedSemaphorePermit>, Problem> {
-        let asks = |promise: &Promise| promise.tell.is_some();
-        if !request.promise.as_ref().is_some_and(asks) {
+        if request.promise.is_none() {
             return Ok(None);
         }
         let calls = Arc::clone(&self.promises.calls);

@@ -11,7 +11,6 @@ use http::header::HOST;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 
-use super::accept::Promise;
 use super::call::{Call, Decider, Place, Sendable};
 use super::drive::Drive;
 use super::join;
@@ -66,8 +65,7 @@ impl Flow {
             &request.body,
             &request.route.conf.idempotency.exclude,
         );
-        let owed = request.promise.as_ref().and_then(Promise::seen);
-        let now = owed.unwrap_or_else(|| core.clock.wall());
+        let now = request.first_seen.unwrap_or_else(|| core.clock.wall());
         let key = identified(&mut request, now);
         let fields = self.prepared(&mut request);
         let (key, refused) = match key {
@@ -84,7 +82,7 @@ impl Flow {
             seen: key
                 .as_ref()
                 .and_then(|key| key.windowed.as_ref())
-                .filter(|_| owed.is_none())
+                .filter(|_| request.first_seen.is_none())
                 .map(|_| now),
             key,
             request,
@@ -195,10 +193,11 @@ impl Flow {
         lead: &Lead,
     ) -> Told {
         let recorded = core.clock.mono();
+        let promised = visit.request.promised;
+        let running = promised.then(|| lead.promised());
         let promise = visit.request.promise.take();
-        let promised = promise.is_some();
-        if let (Some(promise), Some(named)) = (promise, visit.named()) {
-            promise.keep(named, lead.promised());
+        if let (Some(promise), Some(named), Some(running)) = (promise, visit.named(), running) {
+            promise.keep(named, running);
         }
         lead.claimed();
         crash::at(Point::Claimed);
@@ -259,7 +258,7 @@ impl Flow {
             now: seen.unwrap_or(now),
             window: route.conf.idempotency.window,
             first_send: true,
-            promised: request.promise.is_some(),
+            promised: request.promised,
             // A tool that is not told who calls sees one name space of call ids.
             exclusive_id: route.tool.tenant_header().is_none(),
         }

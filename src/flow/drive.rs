@@ -21,7 +21,7 @@ use crate::call::step::{Event, Step};
 use crate::call::time::{Mono, Wall};
 use crate::crash::{self, Point};
 use crate::ledger::{Entry, Intention, Written};
-use crate::telemetry::labels::AttemptResult;
+use crate::telemetry::labels::{AttemptResult, Denied};
 use crate::telemetry::log::AttemptLine;
 use crate::upstream::{Answer, Core, Ended, Exchange, StreamAnswer};
 
@@ -196,6 +196,10 @@ impl Drive {
     }
 
     async fn send(&mut self, n: u8, cause: Option<Cause>) -> Step {
+        if n > 1 && !self.flow.retries.allows(&self.call.route.conf.name) {
+            self.call.route.metrics.denied.inc(Denied::SwitchedOff);
+            return self.on(Event::Denied);
+        }
         if n > 1 || self.call.place != Place::Line {
             let lease_until = self.flow.lease_until(&self.call.route, self.wall());
             let sent = Intention::Send {

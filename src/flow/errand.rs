@@ -11,7 +11,6 @@ use http::Version;
 use http::uri::{InvalidUri, PathAndQuery};
 use tokio_util::sync::CancellationToken;
 
-use super::accept::Promise;
 use super::told::Problem;
 use super::{Flow, Prefer, Request, Route, key};
 use crate::call::id::{CallId, ClientName, IdSource};
@@ -58,18 +57,19 @@ impl Flow {
             gone: CancellationToken::new(),
             received: self.clock.mono(),
             prefer: Prefer::default(),
-            promise: Some(Promise::owed(errand.seen_at)),
+            promised: true,
+            promise: None,
+            first_seen: Some(errand.seen_at),
         })
     }
 
     /// The business key of a request as a person reads it: before it was hashed, or the client's
-    /// own.
+    /// own. A window in it (`{day}`) is that of now; the call has that of its first send.
     ///
     /// # Errors
     /// The refusal the request would be told: a part of the key is missing, or a key is demanded.
     pub fn key_shown(&self, request: &Request<Bytes>) -> Result<Option<Arc<str>>, Problem> {
-        let seen = request.promise.as_ref().and_then(Promise::seen);
-        let now = seen.unwrap_or_else(|| self.clock.wall());
-        Ok(key::of(request, now)?.map(|key| key.business.unwrap_or(key.text)))
+        let seen = request.first_seen.unwrap_or_else(|| self.clock.wall());
+        Ok(key::of(request, seen)?.map(|key| key.business.unwrap_or(key.text)))
     }
 }

@@ -19,7 +19,7 @@ use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::policy::Policy;
 use crate::call::time::Mono;
 use crate::ledger::record::{headers_from_text, headers_to_text};
-use crate::telemetry::labels::AttemptResult;
+use crate::telemetry::labels::{AttemptResult, Denied};
 use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::upstream::headers::{self, Length, Mark};
 use crate::upstream::{
@@ -212,6 +212,11 @@ impl Pass<'_> {
             && n <= policy.retry.max_retries()
             && policy.retry.resends_after(outcome.cause());
         if !allowed {
+            return None;
+        }
+        let route = &self.request.route;
+        if !self.flow.retries.allows(&route.conf.name) {
+            route.metrics.denied.inc(Denied::SwitchedOff);
             return None;
         }
         let wait = policy

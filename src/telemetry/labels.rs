@@ -85,6 +85,8 @@ labels! {
         NoReceipt = "no-receipt",
         /// The credential of the call was not kept.
         Credential = "credential-not-kept",
+        /// An operator switched resends off.
+        SwitchedOff = "switched-off",
         /// The caller left and the route says `cancel`.
         ClientGone = "client-gone",
     }

@@ -84,6 +84,7 @@ pub struct RouteMetrics {
     pub suspected: IntCounter,
     in_flight: IntGauge,
     receipt_broken: IntGauge,
+    retries_enabled: IntGauge,
     call_duration: Histogram,
     attempt_duration: Histogram,
 }
@@ -126,6 +127,7 @@ struct Families {
     suspected: IntCounterVec,
     in_flight: IntGaugeVec,
     receipt_broken: IntGaugeVec,
+    retries_enabled: IntGaugeVec,
     call_duration: HistogramVec,
     attempt_duration: HistogramVec,
     dead_letters: IntGaugeVec,
@@ -264,6 +266,11 @@ impl RouteMetrics {
             suspected: families.suspected.with_label_values(&[route]),
             in_flight: families.in_flight.with_label_values(&[route]),
             receipt_broken: families.receipt_broken.with_label_values(&[route]),
+            retries_enabled: {
+                let enabled = families.retries_enabled.with_label_values(&[route]);
+                enabled.set(1);
+                enabled
+            },
             call_duration: families.call_duration.with_label_values(&[route]),
             attempt_duration: families.attempt_duration.with_label_values(&[route]),
         }
@@ -295,6 +302,11 @@ impl RouteMetrics {
     /// Notes how long one send took.
     pub fn attempt_took(&self, d: Duration) {
         self.attempt_duration.observe(d.as_secs_f64());
+    }
+
+    /// Notes whether calls may be sent again.
+    pub fn retries_enabled(&self, enabled: bool) {
+        self.retries_enabled.set(i64::from(enabled));
     }
 
     /// Notes whether the receipt endpoint is found broken.
@@ -347,6 +359,7 @@ impl Families {
             suspected: counters(registry, names::SUSPECTED),
             in_flight: gauges(registry, names::IN_FLIGHT),
             receipt_broken: gauges(registry, names::RECEIPT_BROKEN),
+            retries_enabled: gauges(registry, names::RETRIES_ENABLED),
             call_duration: histograms(registry, names::CALL_DURATION, &CALL_BUCKETS),
             attempt_duration: histograms(registry, names::ATTEMPT_DURATION, &CALL_BUCKETS),
             dead_letters: gauges(registry, names::DEAD_LETTERS),

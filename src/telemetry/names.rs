@@ -48,6 +48,8 @@ names! {
         "Resends to the tool, by what made them necessary.";
     RETRIES_DENIED = "callgate_retries_denied_total", Some("reason"), true,
         "Resends that were wanted and not allowed, by the reason.";
+    RETRIES_ENABLED = "callgate_retries_enabled", None, true,
+        "1 while calls may be sent again, 0 while an operator has switched that off.";
     RECEIPT_QUERIES = "callgate_receipt_queries_total", Some("state"), true,
         "Questions to the tool's receipt endpoint, by the answer as far as it is believed.";
     RECEIPT_BROKEN = "callgate_receipt_endpoint_broken", None, true,

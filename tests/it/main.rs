@@ -34,6 +34,7 @@ mod operators;
 mod plain;
 mod process;
 mod receipts;
+mod reload;
 mod scopes;
 mod telemetry;
 mod tunnels;

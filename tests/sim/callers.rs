@@ -142,6 +142,7 @@ fn promised(gateway: &Gateway, request: &mut Request) -> impl Future<Output = To
     let heard = prefer.may_be_accepted(total).then(|| {
         let (promise, heard) = accept::promise();
         request.promise = Some(promise);
+        request.promised = true;
         heard
     });
     async move {
@@ -176,7 +177,9 @@ async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
         gone,
         received,
         prefer,
+        promised,
         promise,
+        first_seen,
     } = request;
     let request = Request {
         route,
@@ -193,7 +196,9 @@ async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
         gone,
         received,
         prefer,
+        promised,
         promise,
+        first_seen,
     };
     // What has no effects ends with its caller.
     let left = request.gone.clone();
@@ -237,7 +242,9 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
         gone,
         received: gateway.flow.clock.mono(),
         prefer: script.prefer,
+        promised: false,
         promise: None,
+        first_seen: None,
     }
 }
 

@@ -11,7 +11,7 @@ use callgate::clock::Clock;
 use callgate::compensate::Worker;
 use callgate::config::{self, route::Route};
 use callgate::entropy::{Entropy, Minter};
-use callgate::flow::{Flow, LateRegistry, Promises, Routes};
+use callgate::flow::{Flow, LateRegistry, Promises, Retries, Routes};
 use callgate::ledger::{CallView, DeadState, Ledger, Owner, OwnerTest};
 use callgate::telemetry::metrics::Metrics;
 use callgate::telemetry::readiness::Readiness;
@@ -193,6 +193,7 @@ async fn start(world: &World, clock: Clock, life: u32, (base, second): (u64, boo
         metrics,
         readiness: Arc::new(Readiness::new()),
         calls: Arc::default(),
+        retries: Retries::default(),
         promises: Promises::new(8),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),

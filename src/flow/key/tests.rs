@@ -45,7 +45,9 @@ fn request(keys: &str, target: &str, fields: &[(&'static str, &str)], body: &str
         gone: CancellationToken::new(),
         received: Mono(0),
         prefer: Prefer::default(),
+        promised: false,
         promise: None,
+        first_seen: None,
     }
 }
 

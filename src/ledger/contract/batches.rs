@@ -92,7 +92,7 @@ impl World {
             .unwrap()
     }
 
-    fn items_end(&self, batch: &BatchView, who: &str, ends: Vec<ItemEnd>) -> u64 {
+    fn end_items(&self, batch: &BatchView, who: &str, ends: Vec<ItemEnd>) -> u64 {
         self.ledger
             .end_items(batch.id, owner(who), secs(1), ends)
             .wait()
@@ -208,15 +208,15 @@ pub(crate) fn an_item_ends_once_and_the_last_one_ends_the_batch(new: Factory) {
     let world = new();
     let batch = world.batch_of("night", (1..=4).map(item).collect());
     world.claimed(&batch, "one", 4);
-    assert_eq!(world.items_end(&batch, "two", vec![done(1)]), 0, "not his");
+    assert_eq!(world.end_items(&batch, "two", vec![done(1)]), 0, "not his");
     let ends = vec![
         done(1),
         ended(2, ItemState::Done, "receipt", 2),
         ended(3, ItemState::Refused, "answered", 1),
     ];
-    assert_eq!(world.items_end(&batch, "one", ends), 3);
+    assert_eq!(world.end_items(&batch, "one", ends), 3);
     assert_eq!(
-        world.items_end(&batch, "one", vec![done(3)]),
+        world.end_items(&batch, "one", vec![done(3)]),
         0,
         "it has ended"
     );
@@ -226,7 +226,7 @@ pub(crate) fn an_item_ends_once_and_the_last_one_ends_the_batch(new: Factory) {
         original: Some(id("first")),
         ..last
     };
-    assert_eq!(world.items_end(&batch, "one", vec![last]), 1);
+    assert_eq!(world.end_items(&batch, "one", vec![last]), 1);
     let view = world.batch("night");
     assert_eq!(
         (view.state, view.ended_at),
@@ -269,7 +269,7 @@ pub(crate) fn a_dead_owners_items_are_claimed_again_under_the_same_ids(new: Fact
     let calls = |due: &[ItemDue]| due.iter().map(|i| i.call.clone()).collect::<Vec<_>>();
     assert_eq!(calls(&after), calls(&before));
     assert_eq!(
-        world.items_end(&batch, "one", vec![done(1)]),
+        world.end_items(&batch, "one", vec![done(1)]),
         0,
         "a stale owner writes nothing"
     );
@@ -299,7 +299,7 @@ pub(crate) fn a_paused_batch_begins_nothing_new(new: Factory) {
         .return_items(batch.id, owner("one"), NOW, vec![2, 3]);
     assert_eq!(back.wait().unwrap(), 1, "only what he holds");
     assert_eq!(
-        world.items_end(&batch, "one", vec![done(1)]),
+        world.end_items(&batch, "one", vec![done(1)]),
         1,
         "what runs ends"
     );
@@ -308,7 +308,7 @@ pub(crate) fn a_paused_batch_begins_nothing_new(new: Factory) {
         Turned::Done(_)
     ));
     assert_eq!(lines(&world.claimed(&batch, "one", 9)), [2, 3]);
-    assert_eq!(world.items_end(&batch, "one", vec![done(2), done(3)]), 2);
+    assert_eq!(world.end_items(&batch, "one", vec![done(2), done(3)]), 2);
     for turn in [Turn::Pause, Turn::Resume, Turn::Cancel] {
         assert!(matches!(world.turned("night", turn), Turned::Not(_)));
     }
@@ -327,7 +327,7 @@ pub(crate) fn a_cancelled_batch_ends_what_was_not_begun(new: Factory) {
     let cancel = || world.ledger.cancel_items(batch.id, NOW, 3).wait().unwrap();
     assert_eq!((cancel(), cancel(), cancel()), (3, 1, 0));
     assert_eq!(world.batch("night").ended_at, None, "one still runs");
-    assert_eq!(world.items_end(&batch, "one", vec![done(1)]), 1);
+    assert_eq!(world.end_items(&batch, "one", vec![done(1)]), 1);
     let view = world.batch("night");
     assert_eq!(
         (view.state, view.ended_at),
@@ -356,7 +356,7 @@ pub(crate) fn an_unresolved_item_follows_its_call(new: Factory) {
         Begun::KeyTaken(_)
     ));
     let open = |line| ended(line, ItemState::Unresolved, "unresolved", 1);
-    world.items_end(&batch, "one", (1..=4).map(open).collect());
+    world.end_items(&batch, "one", (1..=4).map(open).collect());
     let view = world.batch("night");
     assert_eq!(
         (view.state, view.counts.unresolved),
@@ -403,10 +403,10 @@ pub(crate) fn a_batch_stays_for_its_retention_and_while_it_is_open(new: Factory)
     let over = world.batch_of("over", (1..=3).map(item).collect());
     let open = world.batch_of("open", vec![item(1)]);
     world.claimed(&over, "one", 9);
-    world.items_end(&over, "one", (1..=3).map(done).collect());
+    world.end_items(&over, "one", (1..=3).map(done).collect());
     world.claimed(&open, "one", 9);
     let unresolved = ended(1, ItemState::Unresolved, "unresolved", 1);
-    world.items_end(&open, "one", vec![unresolved]);
+    world.end_items(&open, "one", vec![unresolved]);
     let purge = |now| world.ledger.purge_batches(now, 2).wait().unwrap();
     assert_eq!(purge(secs(1)).calls, 0);
     let late = secs(1).after(RETENTION);

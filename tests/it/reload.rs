@@ -1,0 +1,307 @@
+//! A configuration that changes while calls run (C56), a bad one (C60), and the switch for resends.
+
+use crate::fixture::gateway::BINARY;
+use crate::fixture::{Act, Call, Config, Gate, Receipts, Script, World, ms};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The configuration with this mark, which the tool sees on every send.
+fn marked(config: &Config, mark: u32) -> Config {
+    let headers = json!({ "X-Mark": mark.to_string() });
+    config.clone().route("upstream/headers", headers)
+}
+
+/// The mark of the next call.
+fn mark_of(world: &World, id: &str) -> Option<String> {
+    assert_eq!(world.call(&Call::with_id(id)).status, 201);
+    let sent = world.tool.sends(id);
+    sent.last().and_then(|sent| sent.head.one("x-mark"))
+}
+
+fn reloads(world: &World, result: &str) -> f64 {
+    let metrics = world.gateway.metrics();
+    metrics.value("callgate_config_reloads_total", &[("result", result)])
+}
+
+fn wait_reloads(world: &World, result: &str, count: f64) {
+    let labels = [("result", result)];
+    world
+        .gateway
+        .wait_metric("callgate_config_reloads_total", &labels, count);
+}
+
+fn reload(world: &World) -> crate::fixture::Answer {
+    let post = Call::new("POST", "/api/v1/reload").field("Content-Type", "application/json");
+    crate::fixture::Client::connect(world.gateway.admin).call(&post)
+}
+
+fn last_reload(world: &World) -> Value {
+    world.gateway.admin("/api/v1/config").json()["reload"]["last"].clone()
+}
+
+#[test]
+fn c56_however_a_file_is_replaced_it_is_in_force_within_a_moment() {
+    let world = World::prompt(Script::new());
+    let file = world.gateway.config_file();
+    let folder = world.gateway.folder().to_owned();
+    let text = |mark| marked(&world.config, mark).yaml();
+    assert_eq!(mark_of(&world, "m0"), None);
+    fs::write(&file, text(1)).expect("written over");
+    wait_reloads(&world, "success", 1.0);
+    assert_eq!(mark_of(&world, "m1").as_deref(), Some("1"));
+    // As editors save: beside it, then renamed over it.
+    fs::write(folder.join("new"), text(2)).expect("written beside");
+    fs::rename(folder.join("new"), &file).expect("renamed");
+    wait_reloads(&world, "success", 2.0);
+    assert_eq!(mark_of(&world, "m2").as_deref(), Some("2"));
+    // As a ConfigMap is mounted: a link to a link to a folder, and that link is swapped.
+    for version in [3, 4] {
+        let at = folder.join(version.to_string());
+        fs::create_dir(&at).expect("a folder");
+        fs::write(at.join("callgate.yaml"), text(version)).expect("written");
+    }
+    let data = folder.join("..data");
+    symlink("3", &data).expect("a link");
+    symlink("..data/callgate.yaml", folder.join("link")).expect("a link");
+    fs::rename(folder.join("link"), &file).expect("renamed");
+    wait_reloads(&world, "success", 3.0);
+    assert_eq!(mark_of(&world, "m3").as_deref(), Some("3"));
+    symlink("4", folder.join("..data_tmp")).expect("a link");
+    fs::rename(folder.join("..data_tmp"), &data).expect("swapped");
+    wait_reloads(&world, "success", 4.0);
+    assert_eq!(mark_of(&world, "m4").as_deref(), Some("4"));
+    // And by those who ask for it, whatever the file looks like.
+    world.gateway.signal_hup();
+    wait_reloads(&world, "success", 5.0);
+    assert_eq!(last_reload(&world)["cause"], "signal");
+    assert_eq!(reload(&world).json()["result"], "success");
+    assert_eq!(last_reload(&world)["cause"], "operator");
+    assert_eq!(reloads(&world, "failure"), 0.0);
+    assert_eq!(world.tool.k(), 1, "the connection to the tool was kept");
+}
+
+#[test]
+fn c60_a_bad_file_changes_nothing_and_is_told_with_its_place() {
+    let world = World::prompt(Script::new());
+    let file = world.gateway.config_file();
+    let bad = "node: it\nworkers: 2\nroutes:\n- name: tool\n  upstream: { url: 'http://h' }\n  \
+               timeouts: { attempt: 30 }\n";
+    fs::write(&file, bad).expect("written");
+    wait_reloads(&world, "failure", 1.0);
+    let successful = "callgate_config_last_reload_successful";
+    assert_eq!(world.gateway.metrics().value(successful, &[]), 0.0);
+    let last = last_reload(&world);
+    assert_eq!(last["result"], "failure", "{last}");
+    let at = last["findings"][0]["at"].as_str().expect("a place");
+    assert!(at.ends_with("callgate.yaml:6:24"), "{last}");
+    assert_eq!(last["findings"][0]["key"], "routes[0].timeouts.attempt");
+    let told = |record: &Value| {
+        let text = record["msg"].as_str().unwrap_or_default();
+        text.contains("not reloaded") && text.contains("callgate.yaml:6:24")
+    };
+    assert!(world.gateway.log().records().iter().any(told));
+    let ready = world.gateway.admin("/readyz?verbose");
+    assert_eq!(ready.status, 200, "an old configuration is in force");
+    assert!(ready.text().contains("configuration"), "{}", ready.text());
+    let problem = reload(&world);
+    assert_eq!(problem.status, 422, "{}", problem.text());
+    assert_eq!(mark_of(&world, "old"), None);
+    // What needs a restart is refused as a whole, too.
+    let workers = marked(&world.config, 1).set("workers", 2).yaml();
+    fs::write(&file, workers).expect("written");
+    world.gateway.wait_until("the refusal", || {
+        (last_reload(&world)["findings"][0]["key"] == "workers").then_some(())
+    });
+    assert_eq!(mark_of(&world, "still"), None);
+    fs::write(&file, marked(&world.config, 2).yaml()).expect("written");
+    world.gateway.wait_metric(successful, &[], 1.0);
+    assert_eq!(mark_of(&world, "new").as_deref(), Some("2"));
+}
+
+#[test]
+fn c56_an_empty_file_seen_during_a_save_is_not_applied() {
+    let world = World::prompt(Script::new());
+    let file = world.gateway.config_file();
+    fs::write(&file, "").expect("truncated");
+    // Several looks; there is no event for something that does not happen.
+    std::thread::sleep(ms(1_200));
+    assert_eq!(mark_of(&world, "meanwhile"), None);
+    fs::write(&file, marked(&world.config, 1).yaml()).expect("written");
+    wait_reloads(&world, "success", 1.0);
+    assert_eq!(reloads(&world, "failure"), 0.0);
+    assert_eq!(mark_of(&world, "after").as_deref(), Some("1"));
+}
+
+#[test]
+fn c56_a_call_that_runs_keeps_its_route_and_what_is_left_of_a_removed_one_is_gone() {
+    let gate = Gate::default();
+    let script = Script::new()
+        .request(1, Act::read_all().commit().reset())
+        .otherwise(Act::read_all().commit().pass(&gate).answer_result())
+        .receipts_of("left", vec![Act::state("UNKNOWN")]);
+    let world = World::with(script, |config| {
+        config
+            .slow(2)
+            .set("defaults/timeouts/total", "3s")
+            .set("defaults/retry/max_retries", 0)
+            .set("defaults/compensation/rounds", json!(["1500ms", "1h"]))
+    });
+    world
+        .call(&Call::with_id("left"))
+        .problem(504, "unresolved");
+    let mut runs = world.gateway.client();
+    runs.send(&Call::with_id("runs"));
+    world.tool.wait_request(2);
+    let other = world
+        .config
+        .clone()
+        .route("name", "other")
+        .route("match/path", "/other/**");
+    fs::write(world.gateway.config_file(), other.yaml()).expect("written");
+    wait_reloads(&world, "success", 1.0);
+    gate.open();
+    assert_eq!(runs.answer().status, 201);
+    world.call(&Call::with_id("none")).problem(404, "no-route");
+    let row = world.gateway.wait_dead_letter("left", "MANUAL");
+    assert_eq!(row["reason"], "route-changed", "{row}");
+    let gone = [("route", "gone"), ("state", "MANUAL")];
+    world
+        .gateway
+        .wait_metric("callgate_dead_letters", &gone, 1.0);
+}
+
+#[test]
+fn a_clients_new_key_is_valid_and_its_old_one_is_not() {
+    let world = World::build(Script::new(), |tool| {
+        let keys = std::env::temp_dir().join(format!("callgate-key-{}", std::process::id()));
+        fs::write(&keys, "first-key-0123456789\n").expect("written");
+        let client = json!([{ "name": "billing", "key_file": keys }]);
+        Config::standard(tool).slow(2).set("clients", client)
+    });
+    let call = |id: &str, key: &str| {
+        world
+            .call(&Call::with_id(id).field("X-Api-Key", key))
+            .status
+    };
+    assert_eq!(call("k1", "first-key-0123456789"), 201);
+    let keys = std::env::temp_dir().join(format!("callgate-key-{}", std::process::id()));
+    fs::write(&keys, "second-key-0123456789\n").expect("written");
+    wait_reloads(&world, "success", 1.0);
+    assert_eq!(call("k2", "second-key-0123456789"), 201);
+    assert_eq!(call("k3", "first-key-0123456789"), 401);
+    fs::remove_file(keys).expect("removed");
+}
+
+#[test]
+fn c56_a_hundred_reloads_under_load_drop_no_connection_and_no_call() {
+    let world = World::prompt(Script::new());
+    let done = AtomicBool::new(false);
+    let file = world.gateway.config_file();
+    let calls = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..4)
+            .map(|n| {
+                let (world, done) = (&world, &done);
+                scope.spawn(move || {
+                    // One connection each, for all of its calls.
+                    let mut client = world.gateway.client();
+                    let mut calls = 0;
+                    while !done.load(Ordering::SeqCst) {
+                        let answer = client.call(&Call::with_id(&format!("load-{n}-{calls}")));
+                        assert_eq!(answer.status, 201, "{}", answer.text());
+                        calls += 1;
+                    }
+                    calls
+                })
+            })
+            .collect();
+        for mark in 0..100 {
+            // Half of them change nothing.
+            fs::write(&file, marked(&world.config, mark / 2).yaml()).expect("written");
+            assert_eq!(reload(&world).status, 200);
+        }
+        done.store(true, Ordering::SeqCst);
+        let calls = callers
+            .into_iter()
+            .map(|caller| caller.join().expect("no panic"));
+        calls.sum::<usize>()
+    });
+    assert!(calls > 100, "{calls} calls");
+    assert!(reloads(&world, "success") >= 100.0);
+    assert_eq!(world.tool.a(), calls);
+    assert!(
+        world.tool.k() <= 8,
+        "{} connections to the tool",
+        world.tool.k()
+    );
+}
+
+/// Turns the switch by the command line; what it prints.
+fn switched(world: &World, args: &[&str]) -> Value {
+    let admin = format!("http://{}", world.gateway.admin);
+    let output = Command::new(BINARY)
+        .args(["retries", "-o", "json", "--admin", &admin])
+        .args(args)
+        .output()
+        .expect("the command runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{args:?}: {said}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn resends_are_switched_off_and_on_for_a_route_and_for_all() {
+    let script = Script::new()
+        .otherwise(Act::read_all().commit().answer_result())
+        .request(1, Act::read_all().reset())
+        .request(2, Act::read_all().reset())
+        .request(3, Act::read_all().reset())
+        .receipts(Receipts::always(Act::not_found()));
+    let world = World::with(script, |config| {
+        config
+            .slow(2)
+            .set("defaults/compensation/rounds", json!(["1h"]))
+    });
+    let enabled = |route: &str| {
+        let metrics = world.gateway.metrics();
+        metrics.value("callgate_retries_enabled", &[("route", route)])
+    };
+    assert_eq!(enabled("tool"), 1.0);
+    let state = switched(&world, &["off", "--route", "tool"]);
+    assert_eq!(state["routes"]["tool"], false, "{state}");
+    assert_eq!(enabled("tool"), 0.0);
+    let answer = world.call(&Call::with_id("off"));
+    answer.problem(504, "unresolved");
+    assert_eq!((answer.attempts(), world.tool.a()), (1, 1));
+    world.gateway.wait_dead_letter("off", "QUEUED");
+    // A reload leaves it as it is.
+    assert_eq!(reload(&world).status, 200);
+    assert_eq!(switched(&world, &[])["off"], json!(["tool"]));
+    switched(&world, &["on", "--route", "tool"]);
+    switched(&world, &["off"]);
+    world
+        .call(&Call::with_id("all-off"))
+        .problem(504, "unresolved");
+    assert_eq!(world.tool.a(), 2);
+    let state = switched(&world, &["on"]);
+    assert_eq!(
+        (state["enabled"].clone(), enabled("tool")),
+        (json!(true), 1.0)
+    );
+    let answer = world.call(&Call::with_id("on"));
+    assert_eq!((answer.status, answer.attempts()), (201, 2));
+    let denied = [("route", "tool"), ("reason", "switched-off")];
+    let denied = world
+        .gateway
+        .metrics()
+        .value("callgate_retries_denied_total", &denied);
+    assert_eq!(denied, 2.0);
+    let admin = format!("http://{}", world.gateway.admin);
+    let unknown = Command::new(BINARY)
+        .args(["retries", "off", "--route", "other", "--admin", &admin])
+        .output()
+        .expect("the command runs");
+    assert_eq!(unknown.status.code(), Some(4));
+}
