@@ -34,6 +34,7 @@ pub mod fuzzing;
 mod identify;
 pub mod line;
 pub mod listener;
+mod plain;
 mod receipts;
 mod reply;
 mod seat;

@@ -197,10 +197,9 @@ impl Reloader {
                 "the ledger could not be read ({error}); reload once it can"
             ))
         })?;
-        let (metrics, routes) = (&self.ground.metrics, &self.flow.routes);
-        let ready = routes.prepare(&config.routes, metrics, &remembered, self.cores);
+        let routes = &self.flow.routes;
+        let ready = routes.prepare(&config.routes, &remembered, self.cores);
         let ready = ready.map_err(|error| {
-            routes.tidy(metrics);
             let error = anyhow::Error::new(error);
             refuse(format!(
                 "a route's tool can never be reached as configured: {error:#}"

@@ -14,6 +14,7 @@ use http::Method;
 
 use super::alike::Lines;
 use super::late::Allowance;
+use super::limits::{DoorLimits, Limits, ToolLimits};
 use super::proof::Trust;
 use crate::call::policy::BelieveNotFound;
 use crate::config::route::{ReceiptRule, Route as Written};
@@ -42,6 +43,10 @@ pub struct Route {
     pub repeats_logged: Lines,
     /// The bound on exchanges past their attempt timeout.
     pub late: Arc<Allowance>,
+    /// What is let in.
+    pub(super) door: Arc<DoorLimits>,
+    /// What the tool is spared.
+    pub(super) spare: Arc<ToolLimits>,
 }
 
 /// A receipt endpoint and what is known about it.
@@ -57,12 +62,14 @@ pub struct Receipts {
 
 /// The routes in use, first match wins.
 #[derive(Debug, Default)]
-pub struct Routes(ArcSwap<Vec<Arc<Route>>>);
+pub struct Routes {
+    list: ArcSwap<Vec<Arc<Route>>>,
+    limits: Arc<Limits>,
+}
 
 /// What one load of the configuration builds its routes from.
 #[derive(Clone, Copy)]
 struct Load<'a> {
-    metrics: &'a Metrics,
     proofs: &'a HashMap<&'a str, Proof>,
     cores: usize,
     /// The routes in use so far.
@@ -72,7 +79,25 @@ struct Load<'a> {
 /// Routes that are ready and not yet in use.
 #[derive(Debug)]
 #[must_use = "the routes in use are others until these are put in their place"]
-pub struct Ready(Vec<Arc<Route>>);
+pub struct Ready(Vec<Made>);
+
+/// One of them.
+#[derive(Debug)]
+enum Made {
+    /// It is as it was.
+    Same(Arc<Route>),
+    /// It is new, or another one.
+    New(Parts),
+}
+
+/// What of a route can fail to be made.
+#[derive(Debug)]
+struct Parts {
+    conf: Arc<Written>,
+    tool: Arc<Tool>,
+    receipts: Option<Receipts>,
+    late: Arc<Allowance>,
+}
 
 impl Routes {
     /// Makes every route ready, with connections for `cores` cores.
@@ -86,51 +111,42 @@ impl Routes {
         cores: usize,
     ) -> Result<Self, SetupError> {
         let none = Self::default();
-        let ready = none.prepare(written, metrics, remembered, cores)?;
+        let ready = none.prepare(written, remembered, cores)?;
         none.replace(ready, metrics);
         Ok(none)
     }
 
-    /// Makes the routes of another load ready. Those in use stay as they are.
+    /// Makes the routes of another load ready. Those in use stay as they are, with the levels of
+    /// their limits.
     ///
     /// # Errors
     /// The first route whose tool can never be reached as configured.
     pub fn prepare(
         &self,
         written: &[Arc<Written>],
-        metrics: &Metrics,
         remembered: &[ProofNote],
         cores: usize,
     ) -> Result<Ready, SetupError> {
-        let proofs: HashMap<&str, Proof> = remembered
-            .iter()
-            .map(|note| (&*note.endpoint, note.proof))
-            .collect();
-        let before = self.0.load();
+        let noted = remembered.iter();
+        let proofs = noted.map(|note| (&*note.endpoint, note.proof)).collect();
+        let before = self.list.load();
         let load = Load {
-            metrics,
             proofs: &proofs,
             cores,
             before: &before,
         };
-        let ready = written.iter().map(|conf| Route::build(conf, &load));
-        ready.collect::<Result<_, _>>().map(Ready)
+        let made = written.iter().map(|conf| load.make(conf));
+        made.collect::<Result<_, _>>().map(Ready)
     }
 
     /// Puts these routes in place of those in use. Calls under way keep theirs; what is left of
     /// routes that are gone is counted as such.
-    pub fn replace(&self, Ready(routes): Ready, metrics: &Metrics) {
-        for route in &routes {
-            for former in &route.conf.formerly {
-                metrics.renamed(former, &route.conf.name);
-            }
-        }
-        self.0.store(Arc::new(routes));
-        self.tidy(metrics);
-    }
-
-    /// Counts dead letters of other routes than those in use as `gone`.
-    pub fn tidy(&self, metrics: &Metrics) {
+    pub fn replace(&self, Ready(made): Ready, metrics: &Metrics) {
+        let routes = made.into_iter().map(|made| match made {
+            Made::Same(route) => route,
+            Made::New(parts) => Arc::new(Route::of(parts, metrics, &self.limits)),
+        });
+        self.list.store(Arc::new(routes.collect()));
         let routes = self.all();
         let names = routes.iter().map(|route| &*route.conf.name);
         let names: Vec<&str> = names.chain([ROUTE_NONE]).collect();
@@ -140,7 +156,7 @@ impl Routes {
     /// The first route that matches.
     #[must_use]
     pub fn find(&self, host: Option<&str>, path: &str, method: &Method) -> Option<Arc<Route>> {
-        let routes = self.0.load();
+        let routes = self.list.load();
         routes
             .iter()
             .find(|route| route.conf.matcher.matches(host, path, method))
@@ -150,9 +166,10 @@ impl Routes {
     /// The route with this name, or the one that had it before.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<Arc<Route>> {
-        let routes = self.0.load();
+        let routes = self.list.load();
         let has = |route: &&Arc<Route>| *route.conf.name == *name;
         let had = |route: &&Arc<Route>| route.conf.formerly.iter().any(|old| **old == *name);
+        let routes = self.list.load();
         let found = routes.iter().find(has);
         found.or_else(|| routes.iter().find(had)).cloned()
     }
@@ -160,51 +177,36 @@ impl Routes {
     /// All of them, in order.
     #[must_use]
     pub fn all(&self) -> Arc<Vec<Arc<Route>>> {
-        self.0.load_full()
+        self.list.load_full()
     }
 }
 
 impl Route {
-    fn build(conf: &Arc<Written>, load: &Load<'_>) -> Result<Arc<Self>, SetupError> {
-        let old = load.before.iter().find(|old| old.conf.name == conf.name);
-        if let Some(same) = old.filter(|old| old.conf == *conf) {
-            return Ok(Arc::clone(same));
+    fn of(parts: Parts, metrics: &Metrics, limits: &Limits) -> Self {
+        let Parts {
+            conf,
+            tool,
+            receipts,
+            late,
+        } = parts;
+        for former in &conf.formerly {
+            metrics.renamed(former, &conf.name);
         }
-        let upstream = &conf.upstream;
-        let tool = match load.like(old, |old| old.conf.upstream == *upstream) {
-            Some(same) => Arc::clone(&same.tool),
-            None => {
-                let like = load.like(old, |old| upstream.is_reached_as(&old.conf.upstream));
-                match like.map(|old| Arc::clone(old.tool.destination())) {
-                    Some(destination) => Tool::over(upstream, destination)?,
-                    None => Tool::new(upstream, load.cores)?,
-                }
-            }
-        };
-        let receipts = match (&conf.receipt, &conf.policy.receipt) {
-            (Some(rule), Some(policy)) => {
-                Some(load.receipts(old, conf, rule, policy.believe_not_found)?)
-            }
-            (None, _) | (_, None) => None,
-        };
-        let late = old.filter(|old| old.conf.upstream.late_max == upstream.late_max);
-        let late = late.map_or_else(
-            || Arc::new(Allowance::new(upstream.late_max)),
-            |old| Arc::clone(&old.late),
-        );
-        Ok(Arc::new(Self {
+        Self {
             policy_text: Arc::from(snapshot::encode(&conf.policy)),
             scope: Arc::new(KeyScope {
                 name: Arc::clone(conf.idempotency.scope.as_ref().unwrap_or(&conf.name)),
                 formerly: conf.formerly.clone().into(),
             }),
-            metrics: load.metrics.route(&conf.name),
+            metrics: metrics.route(&conf.name),
             repeats_logged: Lines::default(),
             late,
-            conf: Arc::clone(conf),
+            door: limits.door(&conf),
+            spare: limits.tool(&conf.upstream),
             tool,
             receipts,
-        }))
+            conf,
+        }
     }
 
     /// Whether a row first sent to `address` was sent to this route's tool.
@@ -216,6 +218,42 @@ impl Route {
 }
 
 impl<'a> Load<'a> {
+    fn make(&self, conf: &Arc<Written>) -> Result<Made, SetupError> {
+        let old = self.before.iter().find(|old| old.conf.name == conf.name);
+        if let Some(same) = old.filter(|old| old.conf == *conf) {
+            return Ok(Made::Same(Arc::clone(same)));
+        }
+        let upstream = &conf.upstream;
+        let tool = match self.like(old, |old| old.conf.upstream == *upstream) {
+            Some(same) => Arc::clone(&same.tool),
+            None => {
+                let like = self.like(old, |old| upstream.is_reached_as(&old.conf.upstream));
+                match like.map(|old| Arc::clone(old.tool.destination())) {
+                    Some(destination) => Tool::over(upstream, destination)?,
+                    None => Tool::new(upstream, self.cores)?,
+                }
+            }
+        };
+        let receipts = match (&conf.receipt, &conf.policy.receipt) {
+            (Some(rule), Some(policy)) => {
+                Some(self.receipts(old, conf, rule, policy.believe_not_found)?)
+            }
+            (None, _) | (_, None) => None,
+        };
+        let late = old.filter(|old| old.conf.upstream.late_max == upstream.late_max);
+        let late = late.map_or_else(
+            || Arc::new(Allowance::new(upstream.late_max)),
+            |old| Arc::clone(&old.late),
+        );
+        let conf = Arc::clone(conf);
+        Ok(Made::New(Parts {
+            conf,
+            tool,
+            receipts,
+            late,
+        }))
+    }
+
     /// A route in use that is alike in what counts; the one with the same name first.
     fn like(
         &self,

@@ -89,6 +89,12 @@ labels! {
         SwitchedOff = "switched-off",
         /// The caller left and the route says `cancel`.
         ClientGone = "client-gone",
+        /// The tool's retry budget is spent.
+        Budget = "budget",
+        /// The client has as many resends under way as it may.
+        ClientRetries = "client-retries",
+        /// No place among the sends at once came free in time.
+        Concurrency = "concurrency",
     }
 
     /// What prevented the same work from being done twice.
@@ -143,6 +149,16 @@ labels! {
         Reversal = "reversal",
     }
 
+    /// What the limits of a tool count at the moment.
+    Limited {
+        /// Sends that hold a place.
+        Sends = "sends",
+        /// Calls that wait for a place.
+        Waiting = "waiting",
+        /// Resends that hold their client's place.
+        Resends = "resends",
+    }
+
     /// Bounds that are reached in ordinary bad days.
     Bound {
         /// `limits.connections`.
@@ -159,6 +175,14 @@ labels! {
         ReceiptWaits = "receipt-waits",
         /// The readers' queue of the ledger.
         LedgerReaders = "ledger-readers",
+        /// `limits.rate` or `limits.client_rate`: the request was refused.
+        Rate = "rate",
+        /// `limits.client_concurrent`: the request was refused.
+        ClientConcurrent = "client-concurrent",
+        /// `upstream.concurrency`: the first send of a call found no place.
+        Concurrency = "concurrency",
+        /// `upstream.retry_budget.receipts`: a question was put off.
+        ReceiptQueries = "receipt-queries",
         /// `body.max_kept_response`: an answer was passed on and not kept.
         KeptResponse = "kept-response",
     }
@@ -290,6 +314,7 @@ mod tests {
         closed::<Round>();
         closed::<Difference>();
         closed::<Bound>();
+        closed::<Limited>();
         closed::<Reload>();
         closed::<Refusal>();
         closed::<Cause>();

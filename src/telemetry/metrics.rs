@@ -17,7 +17,8 @@ use prometheus::{
 };
 
 use super::labels::{
-    AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, OpenState, Refusal, Reload, Round,
+    AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, Limited, OpenState, Refusal,
+    Reload, Round,
 };
 use super::names::{self, Name, ROUTE, ROUTE_GONE};
 use crate::call::code::Word;
@@ -83,6 +84,7 @@ pub struct RouteMetrics {
     /// One per request without an id that asked for the same as an open call.
     pub suspected: IntCounter,
     in_flight: IntGauge,
+    limited: Box<[IntGauge]>,
     receipt_broken: IntGauge,
     retries_enabled: IntGauge,
     call_duration: Histogram,
@@ -126,6 +128,7 @@ struct Families {
     backfilled: IntCounterVec,
     suspected: IntCounterVec,
     in_flight: IntGaugeVec,
+    limited: IntGaugeVec,
     receipt_broken: IntGaugeVec,
     retries_enabled: IntGaugeVec,
     call_duration: HistogramVec,
@@ -265,6 +268,9 @@ impl RouteMetrics {
             backfilled: families.backfilled.with_label_values(&[route]),
             suspected: families.suspected.with_label_values(&[route]),
             in_flight: families.in_flight.with_label_values(&[route]),
+            limited: (Limited::ALL.iter())
+                .map(|what| families.limited.with_label_values(&[what.as_str(), route]))
+                .collect(),
             receipt_broken: families.receipt_broken.with_label_values(&[route]),
             retries_enabled: {
                 let enabled = families.retries_enabled.with_label_values(&[route]);
@@ -286,6 +292,13 @@ impl RouteMetrics {
     pub fn in_flight(&self) -> InFlight {
         self.in_flight.inc();
         InFlight(self.in_flight.clone())
+    }
+
+    /// Counts something that a limit bounds until the guard is dropped.
+    pub fn limited(&self, what: Limited) -> InFlight {
+        let gauge = &self.limited[what.index()];
+        gauge.inc();
+        InFlight(gauge.clone())
     }
 
     /// Calls in flight now.
@@ -358,6 +371,7 @@ impl Families {
             backfilled: counters(registry, names::BACKFILLED),
             suspected: counters(registry, names::SUSPECTED),
             in_flight: gauges(registry, names::IN_FLIGHT),
+            limited: gauges(registry, names::LIMITED),
             receipt_broken: gauges(registry, names::RECEIPT_BROKEN),
             retries_enabled: gauges(registry, names::RETRIES_ENABLED),
             call_duration: histograms(registry, names::CALL_DURATION, &CALL_BUCKETS),
