@@ -41,11 +41,6 @@ impl<'a> Printer<'a> {
         Self { form, out }
     }
 
-    /// In which form.
-    pub(super) const fn form(&self) -> Output {
-        self.form
-    }
-
     /// A list: the columns of its items, or the page as it came. A spreadsheet gets the members
     /// `wide`, under their own names.
     pub(super) fn list(
