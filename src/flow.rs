@@ -147,6 +147,9 @@ pub struct Request<B = Bytes> {
     pub promised: bool,
     /// Whom to tell once the call is on record.
     pub promise: Option<accept::Promise>,
+    /// When it was first seen, where that was before it came here: windows of its key are of that
+    /// time.
+    pub first_seen: Option<Wall>,
 }
 
 impl Flow {

@@ -154,6 +154,7 @@ fn asked<B, C>(
         prefer: request.prefer,
         promised: request.promise.is_some(),
         promise: request.promise,
+        first_seen: None,
     };
     (request, leaving)
 }

@@ -94,8 +94,8 @@ fn refused(problem: &Problem, end: impl Fn(ItemState, Option<Arc<str>>) -> ItemE
         Code::LedgerUnavailable | Code::Overloaded | Code::Draining | Code::RateLimited => {
             again(true, ItemState::Unresolved)
         }
-        // The same call runs for somebody else.
-        Code::InProgress => again(false, ItemState::Unresolved),
+        // The same call, or the same request under another id, runs for somebody else.
+        Code::InProgress | Code::NewIdForRunningCall => again(false, ItemState::Unresolved),
         Code::ResultNotKept if problem.state == Some(State::Success) => {
             Outcome::Ended(end(ItemState::Done, None))
         }

@@ -180,7 +180,10 @@ impl Recipe {
         let mut headers = HeaderMap::new();
         for (name, text) in &self.headers {
             let value = text.fill(row, as_it_stands)?;
-            let value = HeaderValue::from_str(value.trim()).map_err(|_| {
+            let value = value.trim();
+            let plain = Some(value).filter(|value| value.is_ascii());
+            let value = plain.and_then(|value| HeaderValue::from_str(value).ok());
+            let value = value.ok_or_else(|| {
                 format!("the field {name} would hold what a header cannot: visible ASCII only")
             })?;
             headers.append(name.clone(), value);

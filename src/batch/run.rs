@@ -19,7 +19,7 @@ use crate::call::id::ClientName;
 use crate::call::time::Mono;
 use crate::clock;
 use crate::flow::told::{Shown, Told};
-use crate::flow::{Errand, Flow, Route};
+use crate::flow::{Errand, Flow};
 use crate::ledger::batch::{BatchId, BatchView, ItemDue, ItemEnd, ItemState};
 use crate::ledger::{LedgerError, Owner, Pending};
 use crate::upstream::Core;
@@ -42,7 +42,8 @@ const AWAY_MAX: Duration = Duration::from_secs(15);
 pub(super) struct Run {
     flow: Arc<Flow>,
     core: Core,
-    route: Arc<Route>,
+    /// The route's name: each item takes the one that is configured when it begins.
+    route: Arc<str>,
     client: ClientName,
     batch: BatchId,
     name: Arc<str>,
@@ -88,7 +89,6 @@ impl Run {
     pub(super) fn new(
         flow: &Arc<Flow>,
         core: &Core,
-        route: &Arc<Route>,
         batch: &BatchView,
         (n, stop): (u64, CancellationToken),
     ) -> Self {
@@ -96,7 +96,7 @@ impl Run {
             owner: Owner::new(&format!("{}/{n}", flow.owner)),
             flow: Arc::clone(flow),
             core: core.clone(),
-            route: Arc::clone(route),
+            route: Arc::clone(&batch.route),
             client: batch.client.clone(),
             batch: batch.id,
             name: Arc::clone(&batch.name),
@@ -150,14 +150,19 @@ impl Run {
             let Some(item) = self.ready.pop_front() else {
                 return;
             };
-            // The one in use now: a batch may be longer than a configuration is in force.
-            let route = self.flow.routes.named(&self.route.conf.name);
+            let Some(route) = self.flow.routes.named(&self.route) else {
+                // A reload has taken it away: the batch waits for it.
+                self.returned.push(item.line);
+                self.stop.cancel();
+                return self.begin();
+            };
             let errand = Errand {
-                route: route.unwrap_or_else(|| Arc::clone(&self.route)),
+                route,
                 client: self.client.clone(),
                 call_id: item.call.call_id,
                 source: item.call.source,
                 request: item.call.request,
+                seen_at: item.seen_at,
             };
             let (flow, core) = (Arc::clone(&self.flow), self.core.clone());
             let (stop, line) = (self.stop.clone(), item.line);
@@ -361,8 +366,8 @@ async fn heard(told: Told) -> Told {
                 ..told
             }
         }
-        // A route with effects has none.
-        Shown::Tunnel(_) | Shown::Whole(_) | Shown::Problem(_) | Shown::Accepted(_) => told,
+        // Nobody asked for a tunnel, or to be told before the end.
+        Shown::Tunnel(_) | Shown::Accepted(_) | Shown::Whole(_) | Shown::Problem(_) => told,
     }
 }
 

@@ -184,18 +184,18 @@ impl Worker {
         if !free || batch.counts.waiting == 0 {
             return;
         }
-        let Some(route) = self.flow.routes.named(&batch.route) else {
+        if self.flow.routes.named(&batch.route).is_none() {
             tracing::debug!(
                 batch = &*batch.name,
                 route = &*batch.route,
                 "the route of a batch is not configured; it waits"
             );
             return;
-        };
+        }
         let stop = self.stop.child_token();
         self.begun += 1;
         let of_run = (self.begun, stop.clone());
-        let run = Run::new(&self.flow, &self.core, &route, batch, of_run);
+        let run = Run::new(&self.flow, &self.core, batch, of_run);
         let id = batch.id;
         self.stops.insert(id, stop);
         self.runs.spawn(async move {

@@ -149,12 +149,12 @@ fn run_at(url: &str, line: &str) -> Result<(Exit, String), Failure> {
     let mut printer = Printer::new(cli.gateway.output, &mut out);
     let gateway = cli.gateway.find()?;
     let exit = match cli.command {
+        Command::Push(args) => push::run(&args, &gateway, &mut printer),
+        Command::Batch(command) => batch::run(&command, &gateway, &mut printer),
         Command::Dead(command) => dead::run(&command, &gateway, &mut printer),
         Command::Receipt(args) => receipt::run(&args, &gateway, &mut printer),
         Command::Retries(args) => retries::run(&args, &gateway, &mut printer),
         Command::Health(args) => health::run(&args, &gateway, &mut printer),
-        Command::Push(args) => push::run(&args, &gateway, &mut printer),
-        Command::Batch(command) => batch::run(&command, &gateway, &mut printer),
         Command::Demo(_) | Command::Serve(_) | Command::Init | Command::Check(_) => {
             unreachable!("no client command")
         }

@@ -77,7 +77,7 @@ impl Flow {
             &request.body,
             &request.route.conf.idempotency.exclude,
         );
-        let now = core.clock.wall();
+        let now = request.first_seen.unwrap_or_else(|| core.clock.wall());
         let key = identified(&mut request, now);
         let fields = self.prepared(&mut request);
         let reverses = reverse::reversed_by(&fields, &request.call_id);
@@ -95,6 +95,7 @@ impl Flow {
             seen: key
                 .as_ref()
                 .and_then(|key| key.windowed.as_ref())
+                .filter(|_| request.first_seen.is_none())
                 .map(|_| now),
             key,
             reverses,

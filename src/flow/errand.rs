@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::told::Problem;
 use super::{Flow, Prefer, Request, Route, key};
 use crate::call::id::{CallId, ClientName, IdSource};
+use crate::call::time::Wall;
 use crate::ledger::StoredRequest;
 
 /// Everything that makes a call of the gateway's own.
@@ -29,6 +30,8 @@ pub struct Errand {
     pub source: IdSource,
     /// What is sent, with path and query as a caller would send them.
     pub request: StoredRequest,
+    /// When it was written down: windows of its key are of this time.
+    pub seen_at: Wall,
 }
 
 impl Flow {
@@ -56,6 +59,7 @@ impl Flow {
             prefer: Prefer::default(),
             promised: true,
             promise: None,
+            first_seen: Some(errand.seen_at),
         })
     }
 
@@ -65,6 +69,7 @@ impl Flow {
     /// # Errors
     /// The refusal the request would be told: a part of the key is missing, or a key is demanded.
     pub fn key_shown(&self, request: &Request<Bytes>) -> Result<Option<Arc<str>>, Problem> {
-        Ok(key::of(request, self.clock.wall())?.map(|key| key.business.unwrap_or(key.text)))
+        let seen = request.first_seen.unwrap_or_else(|| self.clock.wall());
+        Ok(key::of(request, seen)?.map(|key| key.business.unwrap_or(key.text)))
     }
 }

@@ -8,11 +8,15 @@
 //! Deliberately absent: what an answer means for an item (`batch/run` reads it), and the order of
 //! sends beyond that items are claimed by line.
 
+mod state;
+
 use std::sync::Arc;
+
+pub(super) use state::outcome_of;
 
 use super::pending::Pending;
 use super::record::{Owner, StoredRequest};
-use super::view::{OwnerTest, Purged, SettledBy};
+use super::view::{OwnerTest, Purged};
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::time::Wall;
 
@@ -348,185 +352,4 @@ pub enum WhichBatches {
     All,
     /// Those somebody has to look after: running, or with items to follow or to cancel.
     Open,
-}
-
-impl BatchState {
-    /// Every state, in the order of the documentation.
-    pub const ALL: [Self; 5] = [
-        Self::Loading,
-        Self::Running,
-        Self::Paused,
-        Self::Cancelled,
-        Self::Finished,
-    ];
-
-    /// The word.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Loading => "LOADING",
-            Self::Running => "RUNNING",
-            Self::Paused => "PAUSED",
-            Self::Cancelled => "CANCELLED",
-            Self::Finished => "FINISHED",
-        }
-    }
-
-    /// The state of that word.
-    #[must_use]
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == word)
-    }
-
-    /// Where a batch stands after this turn; `None` when it cannot take it.
-    #[must_use]
-    pub const fn after(self, turn: Turn) -> Option<Self> {
-        match (self, turn) {
-            (Self::Running | Self::Paused, Turn::Pause) => Some(Self::Paused),
-            (Self::Running | Self::Paused, Turn::Resume) => Some(Self::Running),
-            (Self::Loading | Self::Running | Self::Paused | Self::Cancelled, Turn::Cancel) => {
-                Some(Self::Cancelled)
-            }
-            (Self::Loading | Self::Cancelled | Self::Finished, Turn::Pause | Turn::Resume)
-            | (Self::Finished, Turn::Cancel) => None,
-        }
-    }
-}
-
-impl ItemState {
-    /// Every state, in the order of the documentation.
-    pub const ALL: [Self; 7] = [
-        Self::Waiting,
-        Self::Leased,
-        Self::Done,
-        Self::Refused,
-        Self::Unresolved,
-        Self::Bad,
-        Self::Cancelled,
-    ];
-
-    /// The word.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "WAITING",
-            Self::Leased => "LEASED",
-            Self::Done => "DONE",
-            Self::Refused => "REFUSED",
-            Self::Unresolved => "UNRESOLVED",
-            Self::Bad => "BAD",
-            Self::Cancelled => "CANCELLED",
-        }
-    }
-
-    /// The state of that word.
-    #[must_use]
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == word)
-    }
-}
-
-/// How a call stands that ended so, in the words of `X-Call-Outcome`; one that a human ended says
-/// so.
-pub(super) const fn outcome_of(by: SettledBy) -> &'static str {
-    match by {
-        SettledBy::Answer(_) => "answered",
-        SettledBy::Receipt => "receipt",
-        SettledBy::NeverSent => "refused",
-        SettledBy::Operator => "operator",
-        SettledBy::Reversal => "reversed",
-    }
-}
-
-impl Counts {
-    /// All items.
-    #[must_use]
-    pub const fn total(&self) -> i64 {
-        self.waiting
-            + self.leased
-            + self.done
-            + self.refused
-            + self.unresolved
-            + self.bad
-            + self.cancelled
-    }
-
-    /// Items that somebody still has to run.
-    #[must_use]
-    pub const fn to_run(&self) -> i64 {
-        self.waiting + self.leased
-    }
-
-    /// The count of a state.
-    pub const fn of(&mut self, state: ItemState) -> &mut i64 {
-        match state {
-            ItemState::Waiting => &mut self.waiting,
-            ItemState::Leased => &mut self.leased,
-            ItemState::Done => &mut self.done,
-            ItemState::Refused => &mut self.refused,
-            ItemState::Unresolved => &mut self.unresolved,
-            ItemState::Bad => &mut self.bad,
-            ItemState::Cancelled => &mut self.cancelled,
-        }
-    }
-
-    /// Items that went from one state to another, as a difference to add.
-    pub(super) const fn moved(&mut self, from: ItemState, to: ItemState) {
-        *self.of(from) -= 1;
-        *self.of(to) += 1;
-    }
-
-    /// What an item's end adds besides its state.
-    pub(super) fn how(&mut self, attempts: u32, outcome: &str) {
-        // What was answered by a stored result was not sent for this item.
-        self.retried += i64::from(attempts > 1 && outcome != "replayed");
-        self.by_receipt += i64::from(outcome == "receipt");
-        self.replayed += i64::from(outcome == "replayed");
-    }
-
-    /// Adds a difference.
-    pub(super) const fn add(&mut self, more: &Self) {
-        self.waiting += more.waiting;
-        self.leased += more.leased;
-        self.done += more.done;
-        self.refused += more.refused;
-        self.unresolved += more.unresolved;
-        self.bad += more.bad;
-        self.cancelled += more.cancelled;
-        self.retried += more.retried;
-        self.by_receipt += more.by_receipt;
-        self.replayed += more.replayed;
-    }
-}
-
-impl BatchView {
-    /// The batch after its items moved: over when nothing is left to run.
-    pub(super) const fn close_if_over(&mut self, now: Wall) {
-        self.updated_at = now;
-        if self.counts.to_run() > 0 {
-            return;
-        }
-        match self.state {
-            BatchState::Running => {
-                self.state = BatchState::Finished;
-                self.ended_at = Some(now);
-            }
-            BatchState::Cancelled if self.ended_at.is_none() => self.ended_at = Some(now),
-            BatchState::Cancelled
-            | BatchState::Loading
-            | BatchState::Paused
-            | BatchState::Finished => {}
-        }
-    }
-
-    /// Whether somebody has to look after it.
-    pub(super) const fn is_open(&self) -> bool {
-        match self.state {
-            BatchState::Running => true,
-            BatchState::Cancelled => self.counts.to_run() > 0 || self.counts.unresolved > 0,
-            BatchState::Loading | BatchState::Paused | BatchState::Finished => {
-                self.counts.unresolved > 0
-            }
-        }
-    }
 }

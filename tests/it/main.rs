@@ -13,6 +13,7 @@
 
 mod accepted;
 mod answers;
+mod batches;
 mod bodies;
 mod bulk;
 mod chains;

@@ -179,6 +179,7 @@ async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
         prefer,
         promised,
         promise,
+        first_seen,
     } = request;
     let request = Request {
         route,
@@ -197,6 +198,7 @@ async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
         prefer,
         promised,
         promise,
+        first_seen,
     };
     // What has no effects ends with its caller.
     let left = request.gone.clone();
@@ -242,6 +244,7 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
         prefer: script.prefer,
         promised: false,
         promise: None,
+        first_seen: None,
     }
 }
 

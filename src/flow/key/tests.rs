@@ -47,6 +47,7 @@ fn request(keys: &str, target: &str, fields: &[(&'static str, &str)], body: &str
         prefer: Prefer::default(),
         promised: false,
         promise: None,
+        first_seen: None,
     }
 }
 

@@ -195,6 +195,7 @@ impl World {
             prefer: Prefer::default(),
             promised: false,
             promise: None,
+            first_seen: None,
         };
         self.flow.call(&self.core, request).await
     }
