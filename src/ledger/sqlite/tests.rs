@@ -5,6 +5,7 @@ mod group;
 mod growth;
 mod opening;
 mod trouble;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::mpsc;
