@@ -15,6 +15,7 @@ mod jobs;
 mod listener;
 pub mod operator;
 mod problem;
+mod shed;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -115,6 +116,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .merge(differences::routes())
         .merge(jobs::routes())
         .fallback(nothing_here)
+        .layer(shed::at_most(shed::ANSWERS_AT_ONCE))
         .layer(middleware::from_fn(operator::name))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&admin),

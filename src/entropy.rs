@@ -133,14 +133,68 @@ impl Minter {
     pub fn mint(&self, prefix: &str, at: Wall) -> CallId {
         debug_assert!(is_name(prefix), "the configuration proved the prefix");
         let count = self.counter.fetch_add(1, Ordering::Relaxed);
-        let mut id = String::with_capacity(prefix.len() + self.node.len() + 32);
-        write!(
-            id,
-            "{prefix}-{}-{:04x}{count:08x}-{}",
-            at.0, self.start, self.node
-        )
-        .expect("a String takes every write");
-        CallId::parse(id.as_bytes()).expect("prefix, digits and node are visible ASCII")
+        let mut id = Text::<{ 2 * NAME_BYTES_MAX + FIXED }>::new();
+        id.put(prefix.as_bytes());
+        id.put(b"-");
+        id.put_decimal(at.0);
+        id.put(b"-");
+        id.put_hex(u64::from(self.start), 4);
+        id.put_hex(u64::from(count), 8);
+        id.put(b"-");
+        id.put(self.node.as_bytes());
+        CallId::parse(id.bytes()).expect("prefix, digits and node are visible ASCII")
+    }
+}
+
+/// The bytes of a minted id beside its two names: three dashes, the time, twelve hex digits.
+const FIXED: usize = 3 + 20 + 12;
+
+/// Text of at most `N` bytes, written without the machinery of formatting: an id is made for nearly
+/// every request.
+struct Text<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Text<N> {
+    const fn new() -> Self {
+        Self {
+            bytes: [0; N],
+            len: 0,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn put(&mut self, part: &[u8]) {
+        self.bytes[self.len..self.len + part.len()].copy_from_slice(part);
+        self.len += part.len();
+    }
+
+    fn put_hex(&mut self, n: u64, digits: usize) {
+        for at in (0..digits).rev() {
+            let digit = usize::try_from(n >> (4 * at) & 0xf).expect("four bits");
+            self.put(&b"0123456789abcdef"[digit..=digit]);
+        }
+    }
+
+    fn put_decimal(&mut self, n: i64) {
+        if n < 0 {
+            self.put(b"-");
+        }
+        let mut rest = n.unsigned_abs();
+        let mut digits = [0; 20];
+        let mut from = digits.len();
+        loop {
+            from -= 1;
+            digits[from] = b'0' + u8::try_from(rest % 10).expect("a digit");
+            rest /= 10;
+            if rest == 0 {
+                return self.put(&digits[from..]);
+            }
+        }
     }
 }
 
@@ -182,6 +236,18 @@ mod tests {
             second.as_str(),
             format!("ord-1794000000000-{start}00000001-node07")
         );
+    }
+
+    #[test]
+    fn a_minted_id_reads_as_formatting_would_write_it() {
+        let minter = Minter::new("n", &Entropy::seeded(7));
+        for (count, ms) in [0, 9, 10, -5, 1_794_000_000_123, i64::MAX, i64::MIN]
+            .into_iter()
+            .enumerate()
+        {
+            let expected = format!("p-{ms}-{:04x}{count:08x}-n", minter.start);
+            assert_eq!(minter.mint("p", Wall(ms)).as_str(), expected);
+        }
     }
 
     #[test]

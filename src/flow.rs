@@ -23,6 +23,7 @@ use crate::upstream::headers::Node;
 
 mod admit;
 mod alike;
+mod allow;
 mod ask;
 mod call;
 mod canonical;
@@ -30,12 +31,16 @@ pub mod dedup;
 mod drive;
 mod driven;
 mod errand;
+#[doc(hidden)]
+pub mod fuzzing;
 mod join;
 pub(crate) mod json;
 mod key;
 mod late;
-pub mod limits;
+mod limits;
 mod listen;
+#[doc(hidden)]
+pub mod measured;
 pub mod operate;
 mod parting;
 mod pass;
@@ -55,6 +60,7 @@ pub mod told;
 pub use errand::Errand;
 pub use key::refusal_by_head;
 pub use late::Registry as LateRegistry;
+pub use limits::Exceeded;
 pub use pass::PassBody;
 pub use proof::Standing;
 pub use routes::{Route, Routes};

@@ -4,8 +4,8 @@
 //! a step. [`begin`](Ledger::begin) is the claim of id and key and the first send in one commit;
 //! [`append`](Ledger::append) writes intentions and needs the current claim;
 //! [`fact`](Ledger::fact) writes what the tool has said and needs none;
-//! [`note`](Ledger::note) writes history and gates nothing; [`Desk`] has the operators' verbs. What a verb answered `Ok` to is
-//! durable; what it answered `Err` to does not count as written.
+//! [`note`](Ledger::note) writes history and gates nothing; [`Desk`] has the operators' verbs. What
+//! a verb answered `Ok` to is durable; what it answered `Err` to does not count as written.
 //!
 //! `sqlite` is the embedded default, `memory` exists for tests and simulation, and `contract` is
 //! the one suite both pass. Deliberately absent: policy (who decides what is written is `flow`),
@@ -105,8 +105,8 @@ pub trait Ledger: Batches + Desk {
     /// Every call with this id, of one client or of all. Empty when the ledger knows none.
     fn view(&self, client: Option<ClientName>, call_id: CallId) -> Pending<Vec<CallView>>;
 
-    /// The dead letters that match, in the order of the filter, at most `limit` (and never more than
-    /// [`PAGE_MAX`]), after `from`.
+    /// The dead letters that match, in the order of the filter, at most `limit` (and never more
+    /// than [`PAGE_MAX`]), after `from`.
     fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page>;
 
     /// How many dead letters are in open states, for the gauges; by index.

@@ -24,13 +24,19 @@ mod answer;
 mod destination;
 mod dial;
 mod exchange;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod lines;
 mod payload;
+mod plain;
 mod pool;
 mod reading;
+mod sending;
 mod stand_in;
 mod stream;
 mod tls;
 mod tool;
+mod transport;
 mod tunnel;
 mod wire;
 

@@ -83,7 +83,7 @@ impl Door for CallerDoor {
         if recorded {
             flow::refusal_by_head(request.headers, request.route)?;
         }
-        Ok(())
+        request.route.admit(request.client, &self.flow.metrics)
     }
 
     async fn call(&self, core: &Core, request: Request<Route, Bytes>) -> Told {

@@ -11,6 +11,7 @@ use http::header::HOST;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 
+use super::allow::{self, Held};
 use super::call::{Call, Decider, Place, Sendable};
 use super::drive::Drive;
 use super::join;
@@ -45,6 +46,8 @@ pub(super) struct Visit {
     pub(super) reverses: Option<CallId>,
     /// How long its caller waits for a call that is another request's to end.
     pub(super) until: Mono,
+    /// Its place among the tool's sends, where they are bounded.
+    pub(super) place: Option<allow::Place>,
 }
 
 impl Flow {
@@ -58,6 +61,13 @@ impl Flow {
                 Code::BadRequest,
                 detail,
             );
+        };
+        let slot = request.route.slot(&request.client, &self.metrics);
+        let _slot = match slot {
+            Ok(slot) => slot,
+            Err(problem) => {
+                return Told::refused(Some((request.call_id, request.source)), problem);
+            }
         };
         let until = join::until(&request);
         let fingerprint = canonical::fingerprint(
@@ -86,6 +96,7 @@ impl Flow {
             target,
             fields,
             until,
+            place: None,
         };
         if let Some(problem) = refused {
             return visit.refused(problem, core);
@@ -126,12 +137,15 @@ impl Flow {
     async fn begin(
         self: &Arc<Self>,
         core: &Core,
-        visit: Visit,
+        mut visit: Visit,
         lead: &Lead,
         mut wary: bool,
     ) -> Told {
         let mut joins = true;
         crash::at(Point::Arrived);
+        if let Err(problem) = self.find_place(core, &mut visit).await {
+            return visit.refused(problem, core);
+        }
         loop {
             let new = NewCall {
                 wary,
@@ -169,6 +183,7 @@ impl Flow {
             let runs = call.settled.is_none() && call.dead_letter.is_none();
             let elsewhere =
                 call.call_id != visit.request.call_id || call.client != visit.request.client;
+            visit.place = None;
             if !(joins && runs && elsewhere) {
                 return self.repeat(core, &visit, *known).await;
             }
@@ -180,7 +195,14 @@ impl Flow {
         }
     }
 
-    async fn drive(self: &Arc<Self>, core: &Core, visit: Visit, claim: Claim, lead: &Lead) -> Told {
+    async fn drive(
+        self: &Arc<Self>,
+        core: &Core,
+        mut visit: Visit,
+        claim: Claim,
+        lead: &Lead,
+    ) -> Told {
+        let place = visit.place.take();
         let recorded = core.clock.mono();
         let (received, gone) = (visit.request.received, visit.request.gone.clone());
         let call = visit.claimed(claim, core.clock.wall());
@@ -189,7 +211,28 @@ impl Flow {
         let machine = Machine::new(Arc::clone(policy), recorded);
         let mut drive = Drive::new(self, core, call, Decider::Line(machine), waiters);
         drive.received(received, recorded);
+        drive.held = Held::first(place);
         drive.run().await
+    }
+
+    /// A place for the first send, before anything is recorded. Where it would have to be waited
+    /// for, a call that is known needs none: whatever is still sent for it finds its own.
+    async fn find_place(&self, core: &Core, visit: &mut Visit) -> Result<(), Problem> {
+        let (route, client) = (&visit.request.route, &visit.request.client);
+        if route.is_busy() {
+            let id = visit.request.call_id.clone();
+            let known = self.ledger.view(Some(client.clone()), id).await;
+            if known.is_ok_and(|calls| !calls.is_empty()) {
+                return Ok(());
+            }
+        }
+        let total = route.conf.policy.timeouts.total;
+        let until = visit.request.received.after(total);
+        let place = route.place(client, &core.clock, until).await;
+        visit.place = place.map_err(|()| {
+            allow::overloaded(&self.metrics, Repeat::SameCallIdOnly, Sent::Unknown)
+        })?;
+        Ok(())
     }
 
     /// The call as the ledger takes it. Its credentials end here.

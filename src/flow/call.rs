@@ -273,7 +273,7 @@ impl Call {
         Outgoing {
             method,
             target: self.request.target.clone(),
-            headers: fields,
+            headers: Arc::new(fields),
             body: Payload::from(self.request.body.clone()),
         }
     }

@@ -221,20 +221,23 @@ pub fn document(body: bytes::Bytes) -> Whole {
 /// The failure of a call that has no answer to show.
 #[must_use]
 pub fn failed(by: SettledBy) -> Problem {
-    let (code, detail) = match by {
+    let (code, sent, detail) = match by {
+        // What the tool did is what nobody could find out by asking it.
         SettledBy::Operator => (
             Code::ResolvedAsFailed,
+            Sent::Maybe,
             "An operator resolved this call as failed. A new operation needs an id of its own.",
         ),
         SettledBy::Answer(_) | SettledBy::Receipt | SettledBy::NeverSent | SettledBy::Reversal => (
             Code::ToolReportedFailure,
+            Sent::Yes,
             "The tool's receipt says that this call failed, without an answer to show. \
              A new operation needs an id of its own.",
         ),
     };
     Problem {
         state: Some(State::Failed),
-        ..Problem::new(code, detail, Sent::Yes, Repeat::Never)
+        ..Problem::new(code, detail, sent, Repeat::Never)
     }
 }
 

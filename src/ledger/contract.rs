@@ -11,6 +11,7 @@ pub(super) mod facts;
 pub(super) mod intentions;
 pub(super) mod jobs;
 pub(super) mod keeping;
+pub(super) mod lists;
 mod model;
 pub(super) mod names;
 pub(super) mod reversal;
@@ -169,10 +170,13 @@ macro_rules! suite {
                 what_was_given_up_is_forgotten_after_the_retention,
                 a_key_is_released_only_where_nothing_is_sent_again,
                 an_order_is_noted_before_and_completed_after,
+            }
+            lists {
                 the_last_receipt_stands_in_the_row,
                 dead_letters_stand_in_every_order_and_pages_meet,
                 dead_letters_are_found_by_text_and_by_a_set_of_states,
                 differences_are_listed_newest_first_with_what_was_recorded,
+                differences_are_filtered_and_their_pages_meet,
                 a_sample_is_spread_over_all_that_match,
             }
             jobs {

@@ -7,6 +7,7 @@
 mod batch;
 mod claims;
 mod desk;
+mod list;
 mod queue;
 mod row;
 
@@ -19,11 +20,10 @@ use parking_lot::Mutex;
 
 use super::error::Cause;
 use super::rule::Weight;
-use super::view::DeadLetter;
 use super::{
-    Begun, CallView, Claim, Cursor, DeadState, Due, Entry, Fact, FactWritten, Filter, Health,
-    Intention, Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, PAGE_MAX, Page, Pending,
-    Proof, ProofNote, Purged, Recovered, RowId, Sort, Taker, Tally, Written,
+    Begun, CallView, Claim, Cursor, Due, Entry, Fact, FactWritten, Filter, Health, Intention,
+    Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
+    Recovered, RowId, Taker, Tally, Written,
 };
 use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
@@ -164,52 +164,6 @@ impl Books {
                 other => row.note([other]),
             }
         }
-    }
-
-    fn letters(&self) -> impl Iterator<Item = &DeadLetter> {
-        self.rows
-            .values()
-            .flat_map(|row| row.past.iter().chain(&row.view.dead_letter))
-    }
-
-    fn dead_letters(&self, filter: &Filter, from: Option<Cursor>, limit: usize) -> Page {
-        let limit = limit.clamp(1, PAGE_MAX);
-        let sort = filter.sort;
-        let place = |letter: &DeadLetter| sort.behind(letter);
-        let mut items: Vec<DeadLetter> = self
-            .letters()
-            .filter(|letter| row::matches(filter, letter))
-            .filter(|letter| from.is_none_or(|from| row::stands_after(sort, letter, from)))
-            .cloned()
-            .collect();
-        items.sort_by_key(place);
-        if sort == Sort::Newest {
-            items.reverse();
-        }
-        let more = items.len() > limit;
-        items.truncate(limit);
-        Page {
-            next: if more { items.last().map(place) } else { None },
-            items,
-        }
-    }
-
-    fn tally(&self) -> Vec<Tally> {
-        let mut tallies: BTreeMap<(DeadState, Arc<str>), Tally> = BTreeMap::new();
-        for letter in self.letters().filter(|letter| letter.state.is_open()) {
-            let route = Arc::clone(&letter.route);
-            let tally = tallies
-                .entry((letter.state, Arc::clone(&route)))
-                .or_insert(Tally {
-                    route,
-                    state: letter.state,
-                    count: 0,
-                    oldest: letter.create_time,
-                });
-            tally.count += 1;
-            tally.oldest = tally.oldest.min(letter.create_time);
-        }
-        tallies.into_values().collect()
     }
 
     fn purge(&mut self, now: Wall, batch: usize, retention: Duration) -> Purged {

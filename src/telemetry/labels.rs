@@ -87,6 +87,12 @@ labels! {
         Credential = "credential-not-kept",
         /// The caller left and the route says `cancel`.
         ClientGone = "client-gone",
+        /// The tool's retry budget is spent.
+        Budget = "budget",
+        /// The client has as many resends under way as it may.
+        ClientRetries = "client-retries",
+        /// No place among the sends at once came free in time.
+        Concurrency = "concurrency",
     }
 
     /// What prevented the same work from being done twice.
@@ -151,6 +157,16 @@ labels! {
         Reversal = "reversal",
     }
 
+    /// What the limits of a tool count at the moment.
+    Limited {
+        /// Sends that hold a place.
+        Sends = "sends",
+        /// Calls that wait for a place.
+        Waiting = "waiting",
+        /// Resends that hold their client's place.
+        Resends = "resends",
+    }
+
     /// Bounds that are reached in ordinary bad days.
     Bound {
         /// `limits.connections`.
@@ -163,6 +179,14 @@ labels! {
         LedgerQueue = "ledger-queue",
         /// The readers' queue of the ledger.
         LedgerReaders = "ledger-readers",
+        /// `limits.rate` or `limits.client_rate`: the request was refused.
+        Rate = "rate",
+        /// `limits.client_concurrent`: the request was refused.
+        ClientConcurrent = "client-concurrent",
+        /// `upstream.concurrency`: the first send of a call found no place.
+        Concurrency = "concurrency",
+        /// `upstream.retry_budget.receipts`: a question was put off.
+        ReceiptQueries = "receipt-queries",
         /// `body.max_kept_response`: an answer was passed on and not kept.
         KeptResponse = "kept-response",
     }
@@ -304,6 +328,7 @@ mod tests {
         closed::<Round>();
         closed::<Difference>();
         closed::<Bound>();
+        closed::<Limited>();
         closed::<Reload>();
         closed::<Refusal>();
         closed::<Cause>();

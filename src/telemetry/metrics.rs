@@ -17,8 +17,8 @@ use prometheus::{
 };
 
 use super::labels::{
-    AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, OpenState, Refusal, Reload, Round,
-    UndoResult,
+    AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, Limited, OpenState, Refusal,
+    Reload, Round, UndoResult,
 };
 use super::names::{self, Name, ROUTE, ROUTE_GONE};
 use crate::call::code::Word;
@@ -86,6 +86,7 @@ pub struct RouteMetrics {
     /// One per request without an id that asked for the same as an open call.
     pub suspected: IntCounter,
     in_flight: IntGauge,
+    limited: Box<[IntGauge]>,
     receipt_broken: IntGauge,
     call_duration: Histogram,
     attempt_duration: Histogram,
@@ -129,6 +130,7 @@ struct Families {
     backfilled: IntCounterVec,
     suspected: IntCounterVec,
     in_flight: IntGaugeVec,
+    limited: IntGaugeVec,
     receipt_broken: IntGaugeVec,
     call_duration: HistogramVec,
     attempt_duration: HistogramVec,
@@ -268,6 +270,9 @@ impl RouteMetrics {
             backfilled: families.backfilled.with_label_values(&[route]),
             suspected: families.suspected.with_label_values(&[route]),
             in_flight: families.in_flight.with_label_values(&[route]),
+            limited: (Limited::ALL.iter())
+                .map(|what| families.limited.with_label_values(&[what.as_str(), route]))
+                .collect(),
             receipt_broken: families.receipt_broken.with_label_values(&[route]),
             call_duration: families.call_duration.with_label_values(&[route]),
             attempt_duration: families.attempt_duration.with_label_values(&[route]),
@@ -284,6 +289,13 @@ impl RouteMetrics {
     pub fn in_flight(&self) -> InFlight {
         self.in_flight.inc();
         InFlight(self.in_flight.clone())
+    }
+
+    /// Counts something that a limit bounds until the guard is dropped.
+    pub fn limited(&self, what: Limited) -> InFlight {
+        let gauge = &self.limited[what.index()];
+        gauge.inc();
+        InFlight(gauge.clone())
     }
 
     /// Calls in flight now.
@@ -352,6 +364,7 @@ impl Families {
             backfilled: counters(registry, names::BACKFILLED),
             suspected: counters(registry, names::SUSPECTED),
             in_flight: gauges(registry, names::IN_FLIGHT),
+            limited: gauges(registry, names::LIMITED),
             receipt_broken: gauges(registry, names::RECEIPT_BROKEN),
             call_duration: histograms(registry, names::CALL_DURATION, &CALL_BUCKETS),
             attempt_duration: histograms(registry, names::ATTEMPT_DURATION, &CALL_BUCKETS),

@@ -73,6 +73,8 @@ names! {
         "Problems the gateway told callers, by code.";
     IN_FLIGHT = "callgate_calls_in_flight", None, true,
         "Calls being worked on in line.";
+    LIMITED = "callgate_limited_now", Some("what"), true,
+        "What upstream.concurrency and upstream.retry_budget count at the moment.";
     CALL_DURATION = "callgate_call_duration_seconds", None, true,
         "From the end of the request's head to the answer, or to parking.";
     ATTEMPT_DURATION = "callgate_attempt_duration_seconds", None, true,

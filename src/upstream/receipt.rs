@@ -305,7 +305,7 @@ impl ReceiptEndpoint {
         Some(Outgoing {
             method,
             target,
-            headers: fields,
+            headers: Arc::new(fields),
             body: Payload::from(body),
         })
     }

@@ -144,7 +144,7 @@ impl ReversalEndpoint {
         let outgoing = Outgoing {
             method: request.method.clone(),
             target,
-            headers: self.fields(request, send),
+            headers: Arc::new(self.fields(request, send)),
             body: Payload::from(request.body.clone()),
         };
         Some(Exchange::new(core, &self.destination, outgoing, terms))

@@ -28,6 +28,7 @@ mod keys;
 mod kills;
 mod leaving;
 mod ledger;
+mod limits;
 mod new_ids;
 mod operators;
 mod plain;

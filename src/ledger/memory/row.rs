@@ -8,8 +8,8 @@ use crate::call::time::Wall;
 use crate::ledger::rule::Held;
 use crate::ledger::view::{DeadLetter, Difference};
 use crate::ledger::{
-    CallView, Claim, Contradiction, Cursor, DeadState, Due, Entry, Filter, Intention, Known,
-    NewCall, Owner, RowId, Sort, StoredRequest, StoredUndo,
+    CallView, Claim, Contradiction, DeadState, Due, Entry, Intention, Known, NewCall, Owner, RowId,
+    StoredRequest, StoredUndo,
 };
 
 mod ends;
@@ -351,59 +351,5 @@ impl DeadLetter {
             _ if self.by_hand => DeadState::Manual,
             _ => DeadState::Queued,
         });
-    }
-}
-
-/// Whether a dead letter is one of those asked for.
-pub(super) fn matches(filter: &Filter, letter: &DeadLetter) -> bool {
-    let is = |wanted: &Option<Arc<str>>, found: &str| {
-        wanted.as_ref().is_none_or(|wanted| **wanted == *found)
-    };
-    let keys = [&letter.idempotency_key, &letter.business_key];
-    filter.state.is_none_or(|state| state == letter.state)
-        && is(&filter.route, &letter.route)
-        && filter
-            .client
-            .as_ref()
-            .is_none_or(|client| *client == letter.client)
-        && filter
-            .parked_before
-            .is_none_or(|before| letter.create_time < before)
-        && filter.error.as_ref().is_none_or(|error| {
-            letter.last_error.contains(&**error) || letter.reason.contains(&**error)
-        })
-        && filter
-            .key
-            .as_ref()
-            .is_none_or(|key| keys.contains(&&Some(Arc::clone(key))))
-        && filter
-            .call_id
-            .as_ref()
-            .is_none_or(|id| *id == letter.call_id)
-        && filter
-            .receipt
-            .is_none_or(|said| letter.last_receipt == Some(said))
-        && filter
-            .text
-            .as_ref()
-            .is_none_or(|text| holds(letter, &text.to_ascii_lowercase()))
-        && (filter.within.is_empty() || filter.within.contains(&letter.state))
-}
-
-fn holds(letter: &DeadLetter, text: &str) -> bool {
-    let keys = [&letter.business_key, &letter.idempotency_key];
-    let keys = keys.into_iter().filter_map(|key| key.as_deref());
-    [letter.call_id.as_str(), &letter.reason, &letter.last_error]
-        .into_iter()
-        .chain(keys)
-        .any(|place| place.to_ascii_lowercase().contains(text))
-}
-
-/// Whether a dead letter stands behind a cursor.
-pub(super) fn stands_after(sort: Sort, letter: &DeadLetter, from: Cursor) -> bool {
-    let place = sort.behind(letter);
-    match sort {
-        Sort::Newest => place < from,
-        Sort::Oldest | Sort::Due | Sort::Fails => place > from,
     }
 }

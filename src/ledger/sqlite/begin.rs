@@ -17,6 +17,19 @@ use crate::ledger::record::headers_to_text;
 use crate::ledger::rule::Held;
 use crate::ledger::{Begun, Claim, DeadState, Known, NewCall, RowId};
 
+/// A look at what decides about rows, found as told.
+macro_rules! standing {
+    ($found:literal) => {
+        concat!(
+            "SELECT c.id, c.life, c.fence, c.state, c.binds, c.touched_at, c.window_ms, c.sends, \
+             d.state, c.client, c.upstream, c.fingerprint, c.idempotency_key, \
+             coalesce(d.reversals, 0) FROM calls c \
+             LEFT JOIN dead_letter d ON c.parked AND d.call = c.id AND d.life = c.life ",
+            $found
+        )
+    };
+}
+
 /// A new call with its header fields as they are stored; made in the caller's thread, since the
 /// writer's time is everybody's.
 pub(super) struct Claiming {
@@ -270,12 +283,12 @@ fn known(db: &Db, standing: &Standing, now: Wall) -> rusqlite::Result<Box<Known>
 
 /// The call whose key this id came with, in the life it had then.
 fn by_alias(db: &Db, new: &NewCall, client: &ClientName) -> rusqlite::Result<Option<Standing>> {
-    let sql = format!(
-        "{STANDING} JOIN aliases a ON a.call = c.id AND a.life = c.life \
+    let sql = standing!(
+        "JOIN aliases a ON a.call = c.id AND a.life = c.life \
          WHERE a.call_id = ?1 AND a.client = ?2"
     );
     db.conn
-        .prepare_cached(&sql)?
+        .prepare_cached(sql)?
         .query_row([new.call_id.as_str(), client.as_str()], |row| {
             keyed_standing(row, new)
         })
@@ -309,15 +322,10 @@ fn release_key(db: &Db, row: RowId) -> rusqlite::Result<()> {
     Ok(())
 }
 
-const STANDING: &str = "SELECT c.id, c.life, c.fence, c.state, c.binds, c.touched_at, \
-    c.window_ms, c.sends, d.state, c.client, c.upstream, c.fingerprint, c.idempotency_key, \
-    coalesce(d.reversals, 0) \
-    FROM calls c LEFT JOIN dead_letter d ON c.parked AND d.call = c.id AND d.life = c.life ";
-
 fn by_id(db: &Db, new: &NewCall) -> rusqlite::Result<Vec<Standing>> {
-    let sql = format!("{STANDING} WHERE c.call_id = ?1 ORDER BY c.id");
+    let sql = standing!("WHERE c.call_id = ?1 ORDER BY c.id");
     db.conn
-        .prepare_cached(&sql)?
+        .prepare_cached(sql)?
         .query_map([new.call_id.as_str()], |row| keyed_standing(row, new))?
         .collect()
 }
@@ -335,11 +343,11 @@ fn by_key(db: &Db, new: &NewCall) -> rusqlite::Result<Vec<Standing>> {
     let Some(key) = &new.idempotency_key else {
         return Ok(found);
     };
-    let sql = format!(
-        "{STANDING} WHERE c.client = ?1 AND c.scope = ?2 AND c.idempotency_key = ?3 \
+    let sql = standing!(
+        "WHERE c.client = ?1 AND c.scope = ?2 AND c.idempotency_key = ?3 \
          AND c.key_binds = 1"
     );
-    let mut statement = db.conn.prepare_cached(&sql)?;
+    let mut statement = db.conn.prepare_cached(sql)?;
     for client in names(&new.client) {
         for scope in new.scope.names() {
             let of = params![client.as_str(), &**scope, &**key];
@@ -368,10 +376,10 @@ fn alike(db: &Db, new: &NewCall) -> rusqlite::Result<Option<Standing>> {
         if !new.client.is_or_was(client) || !new.is_route(route) {
             continue;
         }
-        let sql = format!("{STANDING} WHERE c.id = ?1");
+        let sql = standing!("WHERE c.id = ?1");
         let found = db
             .conn
-            .prepare_cached(&sql)?
+            .prepare_cached(sql)?
             .query_row([row.get::<_, i64>(0)?], |row| {
                 standing(row, new.fingerprint)
             })?;
@@ -394,9 +402,9 @@ fn standing(row: &Row<'_>, fingerprint: Fingerprint) -> rusqlite::Result<Standin
 
 /// What decides about one row.
 pub(super) fn held_of(db: &Db, row: RowId) -> rusqlite::Result<Option<Held>> {
-    let sql = format!("{STANDING} WHERE c.id = ?1");
+    let sql = standing!("WHERE c.id = ?1");
     db.conn
-        .prepare_cached(&sql)?
+        .prepare_cached(sql)?
         .query_row([row.0], held)
         .optional()
 }
