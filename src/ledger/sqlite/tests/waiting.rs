@@ -70,7 +70,7 @@ fn a_tick_over_a_long_queue_costs_what_it_costs_over_a_short_one() {
         long_queue(&Connection::open(file_in(&folder)).unwrap(), rows);
         let ledger = open_in(&folder, Sync::Normal).unwrap();
         let tick = || {
-            let owner = crate::ledger::Owner::new("worker");
+            let owner = Owner::new("worker");
             let found = ledger.claim_due(owner, NOW, NOW, 32).wait().unwrap();
             assert!(found.is_empty());
         };
