@@ -1,6 +1,7 @@
 //! Undoing a call, leases, and rounds that end: C30, C31, C39, C69.
 
 use crate::fixture::book::Seen;
+use crate::fixture::gateway::BINARY;
 use crate::fixture::{Act, Call, Config, Gate, Receipts, Reply, Script, World, ms};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -199,6 +200,44 @@ fn a_call_whose_receipt_speaks_in_the_last_moment_is_not_undone() {
         assert_eq!(reversals(&world, "last").len(), 0, "{word}");
         assert_eq!(world.tool.sends("last").len(), 1, "{word}");
     }
+}
+
+#[test]
+fn c39_an_original_released_after_its_reversal_is_a_difference_and_changes_nothing() {
+    let gate = Gate::default();
+    let script = Script::new()
+        .request(1, Act::read_all().pass(&gate).commit().hang())
+        .request(2, Act::says(Reply::new(204, "")));
+    let world = World::with(script, |config| {
+        undoing(config)
+            .set("defaults/retry/max_retries", 0)
+            .route("compensation/reversal/when", json!(["NOT_FOUND"]))
+    });
+    world.call(&order("c39")).problem(504, "unresolved");
+    world.gateway.wait_dead_letter("c39", "REVERSED");
+    gate.open();
+    world.tool.wait_effect(1);
+    let ask = || {
+        let asked = Command::new(BINARY)
+            .args(["dead", "receipt", "c39", "-o", "json", "--admin"])
+            .arg(format!("http://{}", world.gateway.admin))
+            .output()
+            .expect("the command runs");
+        String::from_utf8_lossy(&asked.stdout).into_owned()
+    };
+    for _ in 0..2 {
+        let told = ask();
+        assert!(told.contains("differs"), "{told}");
+    }
+    let kind = [("route", "tool"), ("kind", "reversal")];
+    world
+        .gateway
+        .wait_metric("callgate_differences_total", &kind, 1.0);
+    world.gateway.wait_dead_letter("c39", "REVERSED");
+    assert_eq!(world.gateway.receipt("c39").json()["state"], "FAILED");
+    world.call(&order("c39")).problem(409, "reversed");
+    assert_eq!(world.tool.sends("c39").len(), 1);
+    assert_eq!(reversals(&world, "c39").len(), 1, "one compensation");
 }
 
 #[test]

@@ -237,9 +237,8 @@ pub(crate) fn parking(parking: &Parking, errand: Errand, reached: bool) -> Inten
             last_error,
         },
         (Errand::Round(round), Parked::Manual | Parked::NeverSent)
-        | (Errand::Repeat(round) | Errand::Order(_, round) | Errand::Undo(round), Parked::Manual) => {
-            manual(round)
-        }
+        | (Errand::Repeat(round) | Errand::Order(_, round), Parked::Manual)
+        | (Errand::Undo(round), Parked::Manual) => manual(round),
         (Errand::Round(_), Parked::AsBefore)
         | (
             Errand::Repeat(_) | Errand::Order(..) | Errand::Undo(_),

@@ -202,6 +202,7 @@ const ALL: Troubles = Troubles {
 fn settings() -> Vec<Setting> {
     let mut all = settings_of_answers();
     all.extend(settings_of_protocol());
+    all.extend(settings_of_reversal());
     all
 }
 
@@ -244,19 +245,10 @@ fn settings_of_answers() -> Vec<Setting> {
     ]
 }
 
-/// Other kinds of receipts, reversal, and two processes on one ledger.
+/// Other kinds of receipts, and two processes on one ledger.
 fn settings_of_protocol() -> Vec<Setting> {
     let commits = Numbers {
         records: Records::Commit,
-        ..numbers()
-    };
-    let undoes = Numbers {
-        undoes: true,
-        ..numbers()
-    };
-    let undone_at_once = Numbers {
-        undoes: true,
-        rounds: 1,
         ..numbers()
     };
     let declared = Numbers {
@@ -271,33 +263,6 @@ fn settings_of_protocol() -> Vec<Setting> {
             troubles: Troubles {
                 cut: true,
                 ..plain().troubles
-            },
-            ..plain()
-        },
-        Setting {
-            name: "reversal after the last round, over a crash",
-            policy: undoes.policy(),
-            turned: &[],
-            ends: &[Fate::Commit(200)],
-            ..plain()
-        },
-        Setting {
-            name: "reversal, and a caller that repeats",
-            policy: undone_at_once.policy(),
-            requests: 2,
-            turned: &[],
-            ends: &[Fate::Commit(200)],
-            luck: CALM,
-            ..plain()
-        },
-        Setting {
-            name: "reversal and resends by an operator, over a crash",
-            policy: undone_at_once.policy(),
-            turned: &[],
-            ends: &[Fate::Commit(200)],
-            luck: Luck {
-                orders: 1,
-                ..plain().luck
             },
             ..plain()
         },
@@ -325,6 +290,48 @@ fn settings_of_protocol() -> Vec<Setting> {
             turned: &[],
             ends: &[Fate::Commit(200)],
             luck: Luck { pauses: 1, ..CALM },
+            ..plain()
+        },
+    ]
+}
+
+/// What stays unclear is undone.
+fn settings_of_reversal() -> Vec<Setting> {
+    let undoes = Numbers {
+        undoes: true,
+        ..numbers()
+    };
+    let undone_at_once = Numbers {
+        undoes: true,
+        rounds: 1,
+        ..numbers()
+    };
+    vec![
+        Setting {
+            name: "reversal after the last round, over a crash",
+            policy: undoes.policy(),
+            turned: &[],
+            ends: &[Fate::Commit(200)],
+            ..plain()
+        },
+        Setting {
+            name: "reversal, and a caller that repeats",
+            policy: undone_at_once.policy(),
+            requests: 2,
+            turned: &[],
+            ends: &[Fate::Commit(200)],
+            luck: CALM,
+            ..plain()
+        },
+        Setting {
+            name: "reversal and resends by an operator, over a crash",
+            policy: undone_at_once.policy(),
+            turned: &[],
+            ends: &[Fate::Commit(200)],
+            luck: Luck {
+                orders: 1,
+                ..plain().luck
+            },
             ..plain()
         },
     ]

@@ -120,16 +120,7 @@ impl State {
             );
             self.breaks("persist, then perform", &what);
         }
-        let begun = |entry: &Entry| matches!(entry, Entry::Reversing { .. });
-        let order = |is: &dyn Fn(&Entry) -> bool| row.history.iter().position(|e| is(e));
-        if let (Some(undone), Some(sent)) = (order(&begun), order(&|e| noted(&e)))
-            && undone < sent
-        {
-            self.breaks(
-                "nothing is sent once its reversal began",
-                &format!("{id} #{attempt}"),
-            );
-        }
+        self.not_once_undone(&row, attempt);
         let facts = self.facts(id);
         facts.left.push((row.life, attempt));
         let first = facts
@@ -178,8 +169,24 @@ impl State {
         row.life
     }
 
-    /// A request to undo a call has left the gateway: that it begins is on record, and its id is the
-    /// one for ever.
+    /// A send is on record before the reversal began, or not at all.
+    fn not_once_undone(&mut self, row: &CallView, attempt: u32) {
+        let begun = row
+            .history
+            .iter()
+            .position(|entry| matches!(entry, Entry::Reversing { .. }));
+        let sent = row
+            .history
+            .iter()
+            .position(|entry| matches!(entry, Entry::Sent { n, .. } if *n == attempt));
+        if begun.zip(sent).is_some_and(|(begun, sent)| begun < sent) {
+            let what = format!("{} #{attempt}", row.call_id);
+            self.breaks("nothing is sent once its reversal began", &what);
+        }
+    }
+
+    /// A request to undo a call has left the gateway: that it begins is on record, and its id is
+    /// the one for ever.
     pub(crate) fn undoes(&mut self, request: &Request) {
         let (of, n) = (request.reverses.as_str(), request.attempt);
         self.say(|| format!("gate  undoes {of} #{n}"));

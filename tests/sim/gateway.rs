@@ -271,10 +271,11 @@ fn operates(gateway: &Arc<Gateway>) {
             .pick(&[Order::Ask, Order::Resend, Order::Reverse]);
         let (flow, core) = (Arc::clone(&gateway.flow), gateway.core.clone());
         state.truth.reached.at("order");
-        drop(gateway.core.spawn(async move {
-            let ordered = flow.order(&core, row.row, row.life, order).await;
-            drop(ordered);
-        }));
+        drop(
+            gateway
+                .core
+                .spawn(async move { flow.order(&core, row.row, row.life, order).await }),
+        );
     }
 }
 

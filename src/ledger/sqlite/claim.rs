@@ -10,6 +10,24 @@ use super::{history, read, reversal};
 use crate::call::time::Wall;
 use crate::ledger::{Claim, Due, Entry, Owner, RowId, Taker};
 
+// `+state`: not by the index of states, where all that wait would be walked.
+
+/// Orders whose lease ran out.
+pub(super) const BY_HAND: &str = "UPDATE dead_letter SET state = 'MANUAL', by_hand = 0, \
+    owner = NULL, lease_until = NULL \
+    WHERE owner IS NOT NULL AND lease_until <= ?1 AND +state = 'RUNNING' AND by_hand";
+/// Passes whose lease ran out.
+pub(super) const ABANDONED: &str = "SELECT call, life FROM dead_letter \
+    WHERE owner IS NOT NULL AND lease_until <= ?1 AND +state IN ('RUNNING', 'REVERSING') \
+    ORDER BY lease_until, next_retry_time LIMIT ?2";
+/// Reversals that are due.
+pub(super) const REVERSING: &str = "SELECT call, life FROM dead_letter \
+    WHERE state = 'REVERSING' AND next_retry_time <= ?1 AND owner IS NULL \
+    ORDER BY next_retry_time LIMIT ?2";
+/// Rounds that are due.
+pub(super) const QUEUED: &str = "SELECT call, life FROM dead_letter \
+    WHERE state = 'QUEUED' AND next_retry_time <= ?1 ORDER BY next_retry_time LIMIT ?2";
+
 /// Claims due dead letters: abandoned passes first, then reversals, then rounds, the longest due
 /// first.
 pub(super) fn due(
@@ -19,14 +37,6 @@ pub(super) fn due(
     lease_until: Wall,
     limit: usize,
 ) -> rusqlite::Result<Vec<Due>> {
-    const ABANDONED: &str = "SELECT call, life FROM dead_letter \
-        WHERE state IN ('RUNNING', 'REVERSING') AND lease_until <= ?1 \
-        ORDER BY lease_until, next_retry_time LIMIT ?2";
-    const REVERSING: &str = "SELECT call, life FROM dead_letter \
-        WHERE state = 'REVERSING' AND next_retry_time <= ?1 AND owner IS NULL \
-        ORDER BY next_retry_time LIMIT ?2";
-    const QUEUED: &str = "SELECT call, life FROM dead_letter \
-        WHERE state = 'QUEUED' AND next_retry_time <= ?1 ORDER BY next_retry_time LIMIT ?2";
     give_back_by_hand(db, now)?;
     let mut rows: Vec<(RowId, u32)> = Vec::new();
     for sql in [ABANDONED, REVERSING, QUEUED] {
@@ -45,9 +55,7 @@ pub(super) fn due(
 
 /// What an operator's order left behind whose lease ran out goes back in front of a human.
 fn give_back_by_hand(db: &Db, now: Wall) -> rusqlite::Result<()> {
-    let sql = "UPDATE dead_letter SET state = 'MANUAL', by_hand = 0, owner = NULL, \
-               lease_until = NULL WHERE state = 'RUNNING' AND by_hand AND lease_until <= ?1";
-    db.conn.prepare_cached(sql)?.execute([now.0])?;
+    db.conn.prepare_cached(BY_HAND)?.execute([now.0])?;
     Ok(())
 }
 

@@ -2,6 +2,9 @@
 ALTER TABLE dead_letter ADD COLUMN by_hand INTEGER NOT NULL DEFAULT 0;    -- RUNNING for an operator
 ALTER TABLE dead_letter ADD COLUMN reversals INTEGER NOT NULL DEFAULT 0;  -- sends of the reversal
 
+-- The few that are being worked on, however many wait.
+CREATE INDEX dead_letter_leased ON dead_letter (lease_until) WHERE owner IS NOT NULL;
+
 -- The undo request of a call, the same in every send.
 CREATE TABLE reversals (
     call    INTEGER NOT NULL,

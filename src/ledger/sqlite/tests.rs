@@ -6,6 +6,7 @@ mod growth;
 mod inspection;
 mod opening;
 mod trouble;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::mpsc;
