@@ -5,6 +5,7 @@
 //! schedule. Deliberately absent: bytes of requests and answers (the driver keeps them), and any
 //! serialisation.
 
+pub mod alert;
 pub mod code;
 pub mod id;
 pub mod machine;

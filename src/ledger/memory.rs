@@ -4,7 +4,9 @@
 //! order of everything and needs no runtime. It can be told to fail, which a real disk cannot.
 //! Deliberately absent: speed. It walks its rows where SQLite has an index.
 
+mod alerts;
 mod row;
+mod story;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +15,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::alert::{Told, Untold, Watch};
 use super::error::Cause;
 use super::rule::Weight;
+use super::story::Story;
 use super::view::DeadLetter;
 use super::{
     Begun, CallView, Claim, Cursor, DeadState, Due, Entry, Fact, FactWritten, Filter, Health,
     Intention, Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, PAGE_MAX, Page, Park,
     Pending, Place, Proof, ProofNote, Purged, Recovered, RowId, Tally, Written,
 };
+use crate::call::alert::Event;
 use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
 use row::Row;
@@ -40,8 +45,9 @@ pub struct MemoryLedger {
 struct Books {
     rows: BTreeMap<RowId, Row>,
     proofs: BTreeMap<Arc<str>, ProofNote>,
-    /// Ids that came with another call's key: that call's row and life.
-    aliases: BTreeMap<(CallId, ClientName), (RowId, u32)>,
+    /// Ids that came with another call's key: that call's row and life, and when.
+    aliases: BTreeMap<(CallId, ClientName), (RowId, u32, Wall)>,
+    alerts: alerts::Alerts,
     last_row: i64,
     closed: bool,
 }
@@ -132,7 +138,7 @@ impl Books {
             if !holder.held().is_free(now) {
                 let same = holder.is_same(&new);
                 if same {
-                    let first = (holder.view.row, holder.view.life);
+                    let first = (holder.view.row, holder.view.life, now);
                     self.aliases.insert(name, first);
                 }
                 return Begun::KeyTaken(holder.known(same, now));
@@ -152,7 +158,7 @@ impl Books {
 
     /// The call whose key this id came with, in the life it had then.
     fn by_alias(&mut self, name: &(CallId, ClientName)) -> Option<&mut Row> {
-        let (row, life) = self.aliases.get(name)?;
+        let (row, life, _) = self.aliases.get(name)?;
         self.rows.get_mut(row).filter(|row| row.view.life == *life)
     }
 
@@ -162,7 +168,7 @@ impl Books {
             .aliases
             .iter()
             .filter(move |((id, _), _)| id == call_id);
-        names.filter_map(|(_, (row, life))| {
+        names.filter_map(|(_, (row, life, _))| {
             let row = self.rows.get(row)?;
             (row.view.life == *life).then_some(row)
         })
@@ -205,16 +211,11 @@ impl Books {
     }
 
     fn note(&mut self, row: RowId, life: u32, entries: Vec<Entry>) {
-        let Some(row) = self.rows.get_mut(&row).filter(|row| row.view.life == life) else {
+        let Some(row) = self.rows.get_mut(&row) else {
             return;
         };
         for entry in entries {
-            match entry {
-                Entry::Differs { at, kind, told } => {
-                    row.differ(at, kind, &told);
-                }
-                other => row.view.history.push(other),
-            }
+            row.note(life, entry);
         }
     }
 
@@ -338,7 +339,8 @@ impl Books {
             .collect();
         for row in &ripe {
             self.rows.remove(row);
-            self.aliases.retain(|_, (of, _)| of != row);
+            self.aliases.retain(|_, (of, ..)| of != row);
+            self.forget_alerts(*row);
         }
         Purged {
             calls: ripe.len() as u64,
@@ -412,12 +414,28 @@ impl Ledger for MemoryLedger {
         })
     }
 
+    fn stories(&self, client: Option<ClientName>, name: Arc<str>) -> Pending<Vec<Story>> {
+        self.read(|books| books.stories(client.as_ref(), &name))
+    }
+
     fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page> {
         self.read(|books| books.dead_letters(&filter, from, limit))
     }
 
     fn tally(&self) -> Pending<Vec<Tally>> {
         self.read(Books::tally)
+    }
+
+    fn untold(&self, watches: Arc<[Watch]>) -> Pending<Untold> {
+        self.read(|books| books.untold(&watches))
+    }
+
+    fn fold_alerts(&self, watches: Arc<[Watch]>, now: Wall, limit: usize) -> Pending<bool> {
+        self.write(|books| books.fold_alerts(&watches, now, limit))
+    }
+
+    fn alert_told(&self, route: Arc<str>, event: Event, told: Told, now: Wall) -> Pending<()> {
+        self.write(|books| books.alert_told(&route, event, told, now))
     }
 
     fn remember_proof(&self, endpoint: Arc<str>, proof: Proof, now: Wall) -> Pending<()> {

@@ -2,11 +2,12 @@
 //! is refused.
 
 use super::*;
+use crate::call::alert::Event;
 use crate::call::id::{CallId, ClientName};
 use crate::ledger::{
     Begun, CallView, Claim, Cursor, DeadLetter, Due, Entry, Fact, FactWritten, Filter, Health,
     Intention, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
-    Recovered, RowId, Tally, Written,
+    Recovered, RowId, Story, Tally, Told, Untold, Watch, Written,
 };
 use parking_lot::Mutex;
 
@@ -87,6 +88,18 @@ impl Ledger for Shelf {
         refused()
     }
     fn remember_proof(&self, _: Arc<str>, _: Proof, _: Wall) -> Pending<()> {
+        refused()
+    }
+    fn stories(&self, _: Option<ClientName>, _: Arc<str>) -> Pending<Vec<Story>> {
+        refused()
+    }
+    fn untold(&self, _: Arc<[Watch]>) -> Pending<Untold> {
+        refused()
+    }
+    fn fold_alerts(&self, _: Arc<[Watch]>, _: Wall, _: usize) -> Pending<bool> {
+        refused()
+    }
+    fn alert_told(&self, _: Arc<str>, _: Event, _: Told, _: Wall) -> Pending<()> {
         refused()
     }
     fn proofs(&self) -> Pending<Vec<ProofNote>> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::rule::Held;
+use crate::ledger::story::Life;
 use crate::ledger::view::{DeadLetter, Difference};
 use crate::ledger::{
     CallView, Claim, Contradiction, DeadState, Due, Entry, Filter, Intention, Known, NewCall, News,
@@ -19,21 +20,25 @@ pub(super) struct Row {
     pub(super) promised: bool,
     /// Dead letters of earlier lives.
     pub(super) past: Vec<DeadLetter>,
+    /// Those lives.
+    pub(super) lives: Vec<Life>,
     fence: i64,
     touched: Wall,
     window: Duration,
     request: StoredRequest,
-    policy: Arc<str>,
+    pub(super) policy: Arc<str>,
 }
 
 impl Row {
     /// A fresh row, or a new life of an old one.
     pub(super) fn new(row: RowId, new: NewCall, old: Option<Self>) -> Self {
-        let (life, fence, past) = match old {
-            None => (1, 1, Vec::new()),
-            Some(old) => {
+        let (life, fence, past, lives) = match old {
+            None => (1, 1, Vec::new(), Vec::new()),
+            Some(mut old) => {
+                old.lives.push(Life::of(&old.view));
                 let letters = old.past.into_iter().chain(old.view.dead_letter);
-                (old.view.life + 1, old.fence + 1, letters.collect())
+                let letters = letters.collect();
+                (old.view.life + 1, old.fence + 1, letters, old.lives)
             }
         };
         let first_sent = new.first_send.then_some(new.now);
@@ -77,6 +82,7 @@ impl Row {
             view,
             promised: new.promised,
             past,
+            lives,
             fence,
             touched: new.now,
             window: new.window,
@@ -91,6 +97,13 @@ impl Row {
             life: self.view.life,
             fence: self.fence,
         }
+    }
+
+    /// Every contradiction, with the life it belongs to.
+    pub(super) fn differences(&self) -> impl Iterator<Item = (u32, &Difference)> {
+        let past = self.lives.iter().map(|life| (life.life, &life.differences));
+        past.chain([(self.view.life, &self.view.differences)])
+            .flat_map(|(life, all)| all.iter().map(move |difference| (life, difference)))
     }
 
     pub(super) fn held(&self) -> Held {
@@ -298,20 +311,24 @@ impl Row {
         }
     }
 
-    pub(super) fn differ(&mut self, at: Wall, kind: Contradiction, told: &str) -> bool {
-        let known = self
-            .view
-            .differences
-            .iter()
-            .any(|difference| difference.kind == kind);
-        if !known {
-            self.view.differences.push(Difference {
-                kind,
-                at,
-                told: told.into(),
-            });
+    /// Adds history to this life, or to one that is over.
+    pub(super) fn note(&mut self, life: u32, entry: Entry) {
+        let past = self.lives.iter_mut().find(|past| past.life == life);
+        let (differences, history) = match past {
+            Some(past) => (&mut past.differences, &mut past.history),
+            None if life == self.view.life => (&mut self.view.differences, &mut self.view.history),
+            None => return,
+        };
+        match entry {
+            Entry::Differs { at, kind, told } => {
+                record(differences, at, kind, &told);
+            }
+            other => history.push(other),
         }
-        !known
+    }
+
+    pub(super) fn differ(&mut self, at: Wall, kind: Contradiction, told: &str) -> bool {
+        record(&mut self.view.differences, at, kind, told)
     }
 
     /// Where a claimable dead letter stands in line: abandoned rounds before queued ones, then by
@@ -365,6 +382,16 @@ impl DeadLetter {
         self.owner = None;
         self.lease_until = None;
     }
+}
+
+/// Records a contradiction; `true` when it is the first of its kind.
+fn record(seen: &mut Vec<Difference>, at: Wall, kind: Contradiction, told: &str) -> bool {
+    let known = seen.iter().any(|difference| difference.kind == kind);
+    if !known {
+        let told = told.into();
+        seen.push(Difference { kind, at, told });
+    }
+    !known
 }
 
 /// Whether a dead letter is one of those asked for.
