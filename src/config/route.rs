@@ -11,6 +11,7 @@ use std::time::Duration;
 use http::header::HeaderName;
 use http::{HeaderMap, Method, StatusCode};
 
+use super::alert::AlertRule;
 use super::key_template::KeyTemplate;
 use super::matcher::Matcher;
 use super::template::{JsonPointer, Template};
@@ -46,6 +47,8 @@ pub struct Route {
     pub idempotency: Idempotency,
     /// Rounds of this route that may run at once (`compensation.workers`).
     pub compensation_workers: usize,
+    /// Who is told when a human is needed; `None`: nobody.
+    pub alert: Option<Arc<AlertRule>>,
     /// The numbers and choices one call lives by; each call keeps its own `Arc`.
     pub policy: Arc<Policy>,
 }

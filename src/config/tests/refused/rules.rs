@@ -247,10 +247,6 @@ fn keys_of_later_versions_are_refused_rather_than_believed() {
             "compensation: { reversal: { url: /x } }",
             "4:21 routes[0].compensation.reversal",
         ),
-        (
-            "compensation: { alert: { webhook: x } }",
-            "4:21 routes[0].compensation.alert",
-        ),
         ("call_id: { body: /callId }", "4:16 routes[0].call_id.body"),
         ("formerly: [old]", "4:5 routes[0].formerly"),
     ];
