@@ -23,6 +23,7 @@ mod answer;
 mod destination;
 mod dial;
 mod exchange;
+mod hook;
 mod payload;
 mod pool;
 mod reading;
@@ -35,6 +36,7 @@ mod wire;
 pub use answer::Answer;
 pub use destination::{Destination, SetupError};
 pub use exchange::{Ended, Exchange, Mode, Outgoing, Terms};
+pub use hook::{Hook, HookFailure};
 pub use payload::{Payload, Upload};
 pub use receipt::ReceiptEndpoint;
 #[doc(hidden)]

@@ -19,7 +19,8 @@ use super::sockets::Bound;
 use super::upkeep::Upkeep;
 use super::{Ground, reach};
 use crate::admin::{self, Admin, TokenDigest};
-use crate::compensate::Worker;
+use crate::compensate::alert::Means;
+use crate::compensate::{Alerter, Worker};
 use crate::config::Config;
 use crate::entropy::Minter;
 use crate::flow::{Flow, LateRegistry, Routes};
@@ -74,10 +75,11 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
         ledger_fails: Arc::clone(&ledger_fails),
     };
     rest.spawn(upkeep.run(stop_rest.clone()));
+    let back = Core::start(cores.all().len(), ground.clock.clone());
+    tell_people(config, &ground, &flow, &back, (&rest, &stop_rest))?;
     let ingress = open_ingress(config, &ground, &flow, &cores, (callers, ledger_fails))?;
     ground.readiness.clear(Trouble::Starting, "");
 
-    let back = Core::start(cores.all().len(), ground.clock.clone());
     let stop_worker = CancellationToken::new();
     let worker = Worker::new(Arc::clone(&flow), back, stop_worker.clone());
     let worker = tokio::spawn(worker.run());
@@ -99,6 +101,27 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
         stop_rest,
         rest,
     })
+}
+
+/// Starts the alerts of the routes that have a webhook.
+fn tell_people(
+    config: &Config,
+    ground: &Ground,
+    flow: &Flow,
+    core: &Core,
+    (rest, stop): (&TaskTracker, &CancellationToken),
+) -> Result<(), StartError> {
+    let means = Means {
+        ledger: Arc::clone(&flow.ledger),
+        core: core.clone(),
+        node: Arc::clone(&config.node),
+        metrics: Arc::clone(&ground.metrics),
+        readiness: Arc::clone(&ground.readiness),
+    };
+    if let Some(alerter) = Alerter::new(&config.routes, means, stop.clone())? {
+        rest.spawn(alerter.run());
+    }
+    Ok(())
 }
 
 /// Looks for the tools, then says that callers are served and where.

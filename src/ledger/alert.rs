@@ -84,6 +84,15 @@ pub enum Told {
     Over,
 }
 
+impl Untold {
+    /// What waits about a route and event.
+    #[must_use]
+    pub fn note(&self, route: &str, event: Event) -> Option<&Note> {
+        let is = |note: &&Note| *note.route == *route && note.event == event;
+        self.notes.iter().find(is)
+    }
+}
+
 impl Note {
     /// Nothing was ever told, and nothing waits.
     pub(super) fn empty(route: &Arc<str>, event: Event) -> Self {

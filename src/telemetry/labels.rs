@@ -139,6 +139,14 @@ labels! {
         Reversal = "reversal",
     }
 
+    /// How a try to deliver an alert ended.
+    Alert {
+        /// The receiver took it.
+        Delivered = "delivered",
+        /// It did not; the alert is tried again.
+        Failed = "failed",
+    }
+
     /// Bounds that are reached in ordinary bad days.
     Bound {
         /// `limits.connections`.
@@ -279,6 +287,7 @@ mod tests {
         closed::<OpenState>();
         closed::<Round>();
         closed::<Difference>();
+        closed::<Alert>();
         closed::<Bound>();
         closed::<Reload>();
         closed::<Refusal>();

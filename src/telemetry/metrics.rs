@@ -17,7 +17,8 @@ use prometheus::{
 };
 
 use super::labels::{
-    AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, OpenState, Refusal, Reload, Round,
+    Alert, AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, OpenState, Refusal, Reload,
+    Round,
 };
 use super::names::{self, Name, ROUTE, ROUTE_GONE};
 use crate::call::code::Word;
@@ -74,12 +75,15 @@ pub struct RouteMetrics {
     pub rounds: Counters<Round>,
     /// One per contradiction to what was settled.
     pub differences: Counters<Difference>,
+    /// One per try to deliver an alert.
+    pub alerts: Counters<Alert>,
     /// One per problem told to a caller.
     pub refused: Counters<Refusal>,
     /// One per call id made by the gateway.
     pub backfilled: IntCounter,
     in_flight: IntGauge,
     receipt_broken: IntGauge,
+    alerts_undelivered: IntGauge,
     call_duration: Histogram,
     attempt_duration: Histogram,
 }
@@ -117,10 +121,12 @@ struct Families {
     parked: IntCounterVec,
     rounds: IntCounterVec,
     differences: IntCounterVec,
+    alerts: IntCounterVec,
     refused: IntCounterVec,
     backfilled: IntCounterVec,
     in_flight: IntGaugeVec,
     receipt_broken: IntGaugeVec,
+    alerts_undelivered: IntGaugeVec,
     call_duration: HistogramVec,
     attempt_duration: HistogramVec,
     dead_letters: IntGaugeVec,
@@ -246,10 +252,12 @@ impl RouteMetrics {
             parked: Counters::of(&families.parked, own),
             rounds: Counters::of(&families.rounds, own),
             differences: Counters::of(&families.differences, own),
+            alerts: Counters::of(&families.alerts, own),
             refused: Counters::of(&families.refused, own),
             backfilled: families.backfilled.with_label_values(&[route]),
             in_flight: families.in_flight.with_label_values(&[route]),
             receipt_broken: families.receipt_broken.with_label_values(&[route]),
+            alerts_undelivered: families.alerts_undelivered.with_label_values(&[route]),
             call_duration: families.call_duration.with_label_values(&[route]),
             attempt_duration: families.attempt_duration.with_label_values(&[route]),
         }
@@ -281,6 +289,12 @@ impl RouteMetrics {
     /// Notes how long one send took.
     pub fn attempt_took(&self, d: Duration) {
         self.attempt_duration.observe(d.as_secs_f64());
+    }
+
+    /// Notes how many alerts could not be delivered yet.
+    pub fn alerts_undelivered(&self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.alerts_undelivered.set(count);
     }
 
     /// Notes whether the receipt endpoint is found broken.
@@ -328,10 +342,12 @@ impl Families {
             parked: counters(registry, names::DEAD_LETTERS_TOTAL),
             rounds: counters(registry, names::ROUNDS),
             differences: counters(registry, names::DIFFERENCES),
+            alerts: counters(registry, names::ALERTS),
             refused: counters(registry, names::REFUSED),
             backfilled: counters(registry, names::BACKFILLED),
             in_flight: gauges(registry, names::IN_FLIGHT),
             receipt_broken: gauges(registry, names::RECEIPT_BROKEN),
+            alerts_undelivered: gauges(registry, names::ALERTS_UNDELIVERED),
             call_duration: histograms(registry, names::CALL_DURATION, &CALL_BUCKETS),
             attempt_duration: histograms(registry, names::ATTEMPT_DURATION, &CALL_BUCKETS),
             dead_letters: gauges(registry, names::DEAD_LETTERS),
