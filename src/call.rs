@@ -7,6 +7,7 @@
 
 pub mod alert;
 pub mod code;
+pub mod history;
 pub mod id;
 pub mod machine;
 pub mod outcome;
