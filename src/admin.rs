@@ -10,6 +10,7 @@ mod document;
 mod health;
 mod listener;
 mod problem;
+pub mod why;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +83,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/metrics", get(health::metrics));
     let guarded = Router::new()
         .route("/api/v1/calls/{id}", get(api::call))
+        .route("/api/v1/calls/{id}/why", get(why::why))
         .route("/api/v1/dead-letters", get(api::dead_letters))
         .route("/api/v1/dead-letters/{id}", get(api::dead_letter))
         .route("/api/v1/config", get(api::config))
@@ -133,7 +135,7 @@ fn bearer(value: &str) -> Option<&str> {
 
 async fn nothing_here() -> Problem {
     let detail = "The operator's listener has /metrics, /livez, /readyz, /api/v1/calls/{id}, \
-                  /api/v1/dead-letters, /api/v1/dead-letters/{id} and /api/v1/config. Callers' \
+                  /api/v1/calls/{id}/why, /api/v1/dead-letters, /api/v1/dead-letters/{id} and /api/v1/config. Callers' \
                   requests go to the other address (`listen`).";
     Problem::new(Code::NoRoute, detail)
 }

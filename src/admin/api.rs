@@ -27,7 +27,7 @@ const PAGE_DEFAULT: usize = 100;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Whose {
-    client: Option<String>,
+    pub(super) client: Option<String>,
 }
 
 /// Which dead letters are meant; every one that is given must match.
@@ -198,7 +198,7 @@ fn cursor(text: &str) -> Result<Cursor, Problem> {
     })
 }
 
-fn bad(detail: String) -> Problem {
+pub(super) fn bad(detail: String) -> Problem {
     Problem::new(Code::BadRequest, detail)
 }
 

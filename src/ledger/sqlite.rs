@@ -22,6 +22,7 @@ mod queue;
 mod read;
 mod reply;
 mod shared;
+pub mod stopped;
 mod story;
 mod sweep;
 mod words;

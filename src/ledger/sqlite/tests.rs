@@ -3,6 +3,7 @@
 mod crash;
 mod group;
 mod opening;
+mod stopped;
 mod trouble;
 
 use std::sync::Arc;
