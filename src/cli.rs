@@ -16,6 +16,7 @@ pub mod output;
 mod probe;
 pub mod receipt;
 pub mod serve;
+pub mod why;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -57,6 +58,8 @@ enum Command {
     Dead(dead::Command),
     /// Show what the gateway knows about a call
     Receipt(receipt::ReceiptArgs),
+    /// Tell why a call ran as it did: its timeline, and a verdict
+    Why(why::WhyArgs),
     /// Ask whether the gateway is ready; for containers and scripts
     Health(health::HealthArgs),
 }
@@ -96,6 +99,7 @@ fn perform(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Check(args) => tell(&check::run(&args), &mut printer)?,
         Command::Dead(command) => dead::run(&command, &cli.gateway.find()?, &mut printer)?,
         Command::Receipt(args) => receipt::run(&args, &cli.gateway.find()?, &mut printer)?,
+        Command::Why(args) => why::run(&args, || cli.gateway.find(), &mut printer)?,
         Command::Health(args) => health::run(&args, &cli.gateway.find()?, &mut printer)?,
     };
     Ok(exit.into())

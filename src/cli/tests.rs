@@ -42,6 +42,8 @@ fn every_command_of_the_documentation_parses() {
         "callgate --admin gw:9090 -o json receipt ord-1",
         "callgate health",
         "callgate health --live",
+        "callgate why ord-1 --client billing -o json",
+        "callgate why k1 --ledger callgate.db --log tool.log --log-field /ctx/id --log-executed done",
     ];
     for line in lines {
         assert!(parse(line).is_ok(), "{line}: {}", parse(line).unwrap_err());
@@ -58,6 +60,8 @@ fn wrong_lines_are_usage_errors() {
         "callgate dead list --limit many",
         "callgate receipt",
         "callgate dead list -o xml",
+        "callgate why",
+        "callgate why ord-1 --log-field id",
     ];
     for line in lines {
         let stop = parse(line).expect_err(line);
@@ -128,6 +132,7 @@ fn run_at(url: &str, line: &str) -> Result<(Exit, String), Failure> {
         Command::Dead(command) => dead::run(&command, &gateway, &mut printer),
         Command::Receipt(args) => receipt::run(&args, &gateway, &mut printer),
         Command::Health(args) => health::run(&args, &gateway, &mut printer),
+        Command::Why(args) => why::run(&args, || Ok(gateway), &mut printer),
         Command::Demo(_) | Command::Serve(_) | Command::Init | Command::Check(_) => {
             unreachable!("no client command")
         }
@@ -178,6 +183,19 @@ fn commands_end_as_the_gateway_answers() {
         ("receipt ord/1 --token wrong", Exit::Failed, ""),
         ("health", Exit::Ok, "ready\n[+] ledger\n"),
         ("health --live", Exit::Ok, "alive\n"),
+        (
+            "why ord/1 --token t",
+            Exit::Ok,
+            "call id  ord/1\nverdict  receipt-and",
+        ),
+        (
+            "why ord/1 --token t -o ndjson",
+            Exit::Ok,
+            "{\"asked\":\"ord/1\",\"found\":\"call-id\",",
+        ),
+        ("why nobody --token t", Exit::NotFound, ""),
+        ("why ord/1 --ledger no-such.db", Exit::Usage, ""),
+        ("why ord/1 --token t --log no-such.log", Exit::Usage, ""),
     ];
     for (line, expected, begins) in table {
         let ended = gateway.run(line);

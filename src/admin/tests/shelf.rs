@@ -1,6 +1,7 @@
 //! A ledger that only shows what a test put on its shelf; every verb that would change something
 //! is refused.
 
+use super::fixture;
 use super::*;
 use crate::call::alert::Event;
 use crate::call::id::{CallId, ClientName};
@@ -90,8 +91,18 @@ impl Ledger for Shelf {
     fn remember_proof(&self, _: Arc<str>, _: Proof, _: Wall) -> Pending<()> {
         refused()
     }
-    fn stories(&self, _: Option<ClientName>, _: Arc<str>) -> Pending<Vec<Story>> {
-        refused()
+    fn stories(&self, client: Option<ClientName>, name: Arc<str>) -> Pending<Vec<Story>> {
+        let meant = |call: &&CallView| {
+            call.call_id.as_str() == &*name
+                && client.as_ref().is_none_or(|client| *client == call.client)
+        };
+        let told: Vec<_> = self
+            .calls
+            .iter()
+            .filter(meant)
+            .map(fixture::story)
+            .collect();
+        self.read(&told)
     }
     fn untold(&self, _: Arc<[Watch]>) -> Pending<Untold> {
         refused()

@@ -5,28 +5,17 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::super::tests::fixture::{NOON, at, call};
+use super::super::tests::fixture::{self, NOON, at, call};
 use super::*;
 use crate::call::outcome::{Outcome, Unclear};
-use crate::call::policy::Policy;
 use crate::call::receipt::{Answer, State as Is};
 use crate::call::time::Wall;
-use crate::config::snapshot;
 use crate::ledger::story::{Alias, Life, PastEnd};
 use crate::ledger::view::Difference;
 use crate::ledger::{CallView, Contradiction, Entry, SettledBy, Settlement, Verdict};
 
 fn story(call: CallView) -> Story {
-    Story {
-        found: Found::CallId,
-        remembered_until: NOON.after(Duration::from_secs(86_400)),
-        policy: snapshot::encode(&Policy::default()).into(),
-        past: Vec::new(),
-        aliases: Vec::new(),
-        kin: Vec::new(),
-        searched_all: true,
-        call,
-    }
+    fixture::story(&call)
 }
 
 /// C06: the answer comes after the attempt timeout; receipts tell meanwhile.
