@@ -1,18 +1,22 @@
 //! The operator's listener: metrics, health, and the API that the command line and people ask.
 //!
-//! The fourth door: it reads what the others have done and decides nothing about a call. It runs on
-//! the background runtime, so that a scrape never stands in front of a call. Deliberately absent:
-//! request and answer bodies, which an operator rarely needs and which may hold personal data;
-//! and, for now, every verb that changes something.
+//! The fourth door: it reads what the others have done, hands the operators' verbs to those who
+//! perform them, and decides nothing about a call. It runs on the background runtime, so that a
+//! scrape never stands in front of a call. Deliberately absent: request and answer bodies, which
+//! an operator rarely needs and which may hold personal data.
 
 mod api;
+mod dead;
+mod differences;
 mod document;
 mod health;
+mod jobs;
 mod listener;
+pub mod operator;
 mod problem;
 pub mod why;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -29,6 +33,7 @@ use tower_http::timeout::TimeoutLayer;
 
 use crate::call::code::Code;
 use crate::call::time::Wall;
+use crate::compensate::Verbs;
 use crate::ledger::Ledger;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
@@ -39,7 +44,7 @@ use problem::Problem;
 /// The longest an answer may take; a ledger that does not answer by then is in trouble.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// The largest request body taken; nothing here needs one yet.
+/// The largest request body taken: a filter and a reason.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// What the operator's listener sees of the gateway.
@@ -56,6 +61,24 @@ pub struct Admin {
     pub config: serde_json::Value,
     /// SHA-256 of the token that requests must carry; `None` when none is configured.
     pub token: Option<TokenDigest>,
+    /// What operators may do; there as soon as calls are served.
+    pub verbs: OnceLock<Verbs>,
+}
+
+impl Admin {
+    /// Lets operators do what they may, from now on.
+    pub fn open_desk(&self, verbs: Verbs) {
+        // A second time cannot happen, and would change nothing.
+        let _ = self.verbs.set(verbs);
+    }
+
+    /// What operators may do, once the gateway serves.
+    fn verbs(&self) -> Result<&Verbs, Problem> {
+        self.verbs.get().ok_or_else(|| {
+            let detail = "The gateway is still starting; ask again in a moment.";
+            Problem::new(Code::Overloaded, detail)
+        })
+    }
 }
 
 /// A token as it is compared: by its SHA-256, in constant time.
@@ -84,10 +107,12 @@ pub fn router(admin: Arc<Admin>) -> Router {
     let guarded = Router::new()
         .route("/api/v1/calls/{id}", get(api::call))
         .route("/api/v1/calls/{id}/why", get(why::why))
-        .route("/api/v1/dead-letters", get(api::dead_letters))
-        .route("/api/v1/dead-letters/{id}", get(api::dead_letter))
         .route("/api/v1/config", get(api::config))
+        .merge(dead::routes())
+        .merge(differences::routes())
+        .merge(jobs::routes())
         .fallback(nothing_here)
+        .layer(middleware::from_fn(operator::name))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&admin),
             with_token,
@@ -135,13 +160,15 @@ fn bearer(value: &str) -> Option<&str> {
 
 async fn nothing_here() -> Problem {
     let detail = "The operator's listener has /metrics, /livez, /readyz, /api/v1/calls/{id}, \
-                  /api/v1/calls/{id}/why, /api/v1/dead-letters, /api/v1/dead-letters/{id} and /api/v1/config. Callers' \
-                  requests go to the other address (`listen`).";
+                  /api/v1/calls/{id}/why, /api/v1/dead-letters, /api/v1/dead-letters/{id} and its \
+                  verbs, /api/v1/differences, /api/v1/jobs and /api/v1/config. Callers' requests \
+                  go to the other address (`listen`).";
     Problem::new(Code::NoRoute, detail)
 }
 
 async fn wrong_method() -> Problem {
-    let detail = "This address only answers GET and HEAD.";
+    let detail = "This address answers another method: lists are GET, verbs are POST, and a job is \
+                  cancelled by DELETE.";
     Problem::new(Code::BadRequest, detail).with_status(StatusCode::METHOD_NOT_ALLOWED)
 }
 

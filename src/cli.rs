@@ -53,7 +53,7 @@ enum Command {
     Init,
     /// Validate a configuration, without serving
     Check(check::CheckArgs),
-    /// List and show calls that could not be settled in line
+    /// Look at calls that could not be settled in line, and do something about them
     #[command(subcommand)]
     Dead(dead::Command),
     /// Show what the gateway knows about a call

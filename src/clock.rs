@@ -21,6 +21,9 @@ pub use wheel::Wheel;
 /// Further away than any wait a policy can hold; keeps `Instant` arithmetic from overflowing.
 const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
 
+/// A source that lies back by less has not been set back.
+const STEP_LEAST_MS: i64 = 1_000;
+
 /// A process's view of time. Cheap to clone; all clones agree.
 ///
 /// Two clocks started apart have different zeros: one per process (or per simulated world).
@@ -28,6 +31,16 @@ const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
 pub struct Clock {
     began: Instant,
     wall: WallSource,
+    latest: Arc<Latest>,
+}
+
+/// What keeps the wall clock of one process from going back.
+#[derive(Debug)]
+struct Latest {
+    /// The latest time read.
+    ms: AtomicI64,
+    /// How far this process is ahead of a source that was set back.
+    ahead_ms: AtomicI64,
 }
 
 #[derive(Clone, Debug)]
@@ -52,6 +65,7 @@ impl Clock {
         Self {
             began: instant(),
             wall: WallSource::System,
+            latest: Latest::new(),
         }
     }
 
@@ -68,6 +82,7 @@ impl Clock {
             Self {
                 began: instant(),
                 wall,
+                latest: Latest::new(),
             },
             WallStep(stepped_ms),
         )
@@ -80,9 +95,15 @@ impl Clock {
         Mono(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The wall clock, in milliseconds since 1970. May be stepped in either direction.
+    /// The wall clock, in milliseconds since 1970. It may jump ahead; it never goes back while the
+    /// process lives. A source that is set back is followed from where this process had come, so
+    /// that no wait it has written down (a round, a lease) grows by the step.
     #[must_use]
     pub fn wall(&self) -> Wall {
+        self.latest.follow(|| self.source())
+    }
+
+    fn source(&self) -> Wall {
         match &self.wall {
             WallSource::System => system_wall(),
             WallSource::Simulated { at, stepped_ms } => {
@@ -97,6 +118,43 @@ impl Clock {
     pub fn sleep_until(&self, at: Mono) -> ExactSleep {
         let after = Duration::from_nanos(at.0).min(FAR);
         tokio::time::sleep_until(self.began + after)
+    }
+}
+
+impl Latest {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            ms: AtomicI64::new(i64::MIN),
+            ahead_ms: AtomicI64::new(0),
+        })
+    }
+
+    /// Mostly two loads. What lies back by less than [`STEP_LEAST_MS`] is another reader who was
+    /// quicker; what lies back by more is read again, in case this one was held up in between.
+    fn follow(&self, source: impl Fn() -> Wall) -> Wall {
+        let ahead = self.ahead_ms.load(Ordering::Relaxed);
+        let read = || source().0.saturating_add(ahead);
+        let latest = self.ms.load(Ordering::Relaxed);
+        let now = read();
+        if now > latest {
+            self.ms.fetch_max(now, Ordering::Relaxed);
+            return Wall(now);
+        }
+        if latest.saturating_sub(now) >= STEP_LEAST_MS {
+            let back = latest.saturating_sub(read());
+            if back >= STEP_LEAST_MS {
+                // Whoever comes second finds the step already followed.
+                let further = ahead.saturating_add(back);
+                let order = Ordering::Relaxed;
+                let followed = self.ahead_ms.compare_exchange(ahead, further, order, order);
+                tracing::warn!(
+                    back_ms = back,
+                    first = followed.is_ok(),
+                    "the wall clock was set back; this process goes on from where it had come"
+                );
+            }
+        }
+        Wall(latest)
     }
 }
 
@@ -151,14 +209,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_simulated_wall_clock_follows_and_can_be_stepped_both_ways() {
+    async fn c61a_a_wall_clock_jumps_ahead_and_never_goes_back() {
         let (clock, step) = Clock::simulated(Wall(1_000_000));
         sleep(Duration::from_millis(1_500)).await;
         assert_eq!(clock.wall(), Wall(1_001_500));
         step.by(-3_600_000);
-        assert_eq!(clock.wall(), Wall(1_001_500 - 3_600_000));
-        step.by(2 * 3_600_000);
-        assert_eq!(clock.wall(), Wall(1_001_500 + 3_600_000));
+        assert_eq!(clock.wall(), Wall(1_001_500));
+        // What was to happen in a second happens in a second.
+        sleep(Duration::from_millis(1_000)).await;
+        assert_eq!(clock.clone().wall(), Wall(1_002_500));
+        step.by(3_600_000);
+        assert_eq!(clock.wall(), Wall(1_002_500 + 3_600_000));
+        // Steps back add up; what was read is never undone.
+        step.by(-5_000);
+        step.by(-5_000);
+        assert_eq!(clock.wall(), Wall(1_002_500 + 3_600_000));
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(clock.wall(), Wall(1_002_510 + 3_600_000));
     }
 
     #[test]

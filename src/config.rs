@@ -11,6 +11,7 @@ pub mod clients;
 mod defaults;
 pub mod file;
 pub mod key_template;
+pub mod limits;
 mod load;
 pub mod matcher;
 mod print;

@@ -2,7 +2,7 @@
 //!
 //! [`listener`] accepts and deals connections to the [`cores`], `identify` proves
 //! the headers, [`Door`] is asked for the call, `reply` renders what it says. Nothing here decides
-//! anything about a call. Deliberately absent: TLS, upgrades, and every header that goes to a tool
+//! anything about a call. Deliberately absent: TLS, and every header that goes to a tool
 //! (that is `upstream`'s).
 //!
 //! The doors of the house meet here: [`Door`] is what this room needs of the rooms below, small
@@ -34,8 +34,10 @@ pub mod line;
 pub mod listener;
 mod receipts;
 mod reply;
+mod seat;
 mod serve;
 mod tether;
+mod tunnel;
 mod wire;
 
 pub use body::Payload;

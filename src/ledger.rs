@@ -4,7 +4,7 @@
 //! a step. [`begin`](Ledger::begin) is the claim of id and key and the first send in one commit;
 //! [`append`](Ledger::append) writes intentions and needs the current claim;
 //! [`fact`](Ledger::fact) writes what the tool has said and needs none;
-//! [`note`](Ledger::note) writes history and gates nothing. What a verb answered `Ok` to is
+//! [`note`](Ledger::note) writes history and gates nothing; [`Desk`] has the operators' verbs. What a verb answered `Ok` to is
 //! durable; what it answered `Err` to does not count as written.
 //!
 //! `sqlite` is the embedded default, `memory` exists for tests and simulation, and `contract` is
@@ -14,6 +14,7 @@
 pub mod alert;
 #[cfg(test)]
 mod contract;
+pub mod desk;
 pub mod error;
 pub mod memory;
 pub mod pending;
@@ -28,16 +29,19 @@ pub mod view;
 use std::sync::Arc;
 
 pub use alert::{Told, Untold, Watch};
+pub use desk::Desk;
 pub use error::LedgerError;
 pub use pending::Pending;
-pub use record::{Begun, Claim, Kept, Known, NewCall, Owner, Reply, RowId, StoredRequest};
+pub use record::{
+    Begun, Claim, Kept, KeyScope, Known, NewCall, Owner, Reply, RowId, StoredRequest,
+};
 pub use step::{
     Contradiction, Entry, Fact, FactWritten, Intention, News, Park, Place, Reason, Verdict, Written,
 };
 pub use story::Story;
 pub use view::{
     CallView, Cursor, DeadLetter, DeadState, Due, Filter, Health, OwnerTest, Page, Proof,
-    ProofNote, Purged, Recovered, SettledBy, Settlement, Tally,
+    ProofNote, Purged, Recovered, SettledBy, Settlement, Sort, Taker, Tally,
 };
 
 use crate::call::alert::Event;
@@ -49,11 +53,12 @@ use crate::call::time::Wall;
 /// Verbs take effect in the order in which one thread hands them over. Each answers
 /// [`LedgerError::Overloaded`] when too many records wait (new calls are refused first, so that
 /// running ones can still be recorded), and an error that says why when nothing can be written.
-pub trait Ledger: Send + Sync {
+pub trait Ledger: Desk {
     /// Claims the call id and the key, and notes the first send, in one commit.
     ///
     /// An id or key whose call is settled and past its window, or was released, is claimed anew in
-    /// the same step: a new life of the same row, with its history kept.
+    /// the same step: a new life of the same row, with its history kept. Names that client and
+    /// scope had before are looked at as well.
     fn begin(&self, call: NewCall) -> Pending<Begun>;
 
     /// Writes what the owner is about to do, if `claim` is still the current one.
@@ -76,16 +81,21 @@ pub trait Ledger: Send + Sync {
         limit: usize,
     ) -> Pending<Vec<Due>>;
 
-    /// Claims one dead letter that waits in the queue, due or not, for a caller who repeats its
-    /// call; `None` when it waits no longer. Its rounds and their times stay as they are.
+    /// Claims one dead letter that waits, due or not, for a caller who repeats its call or for an
+    /// operator; `None` when it waits no longer. Its rounds and their times stay as they are.
     fn claim_letter(
         &self,
         row: RowId,
         life: u32,
-        owner: Owner,
+        taker: (Taker, Owner),
         now: Wall,
         lease_until: Wall,
     ) -> Pending<Option<Due>>;
+
+    /// A call with everything a pass over it needs, in whatever state it is, without a claim: what
+    /// comes of it can be told and noted as a fact, and no intention fits it. `None` when it is
+    /// gone.
+    fn dossier(&self, row: RowId) -> Pending<Option<Due>>;
 
     /// The heartbeat: extends the lease, if `claim` is still the current one.
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written>;
@@ -103,7 +113,7 @@ pub trait Ledger: Send + Sync {
     /// many rows.
     fn stories(&self, client: Option<ClientName>, name: Arc<str>) -> Pending<Vec<Story>>;
 
-    /// The dead letters that match, oldest call first, at most `limit` (and never more than
+    /// The dead letters that match, in the order of the filter, at most `limit` (and never more than
     /// [`PAGE_MAX`]), after `from`.
     fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page>;
 

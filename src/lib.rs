@@ -29,9 +29,10 @@
 // 0: pure decisions.
 pub mod call;
 
-// 1: time, chance, configuration, and what operators see.
+// 1: time, chance, configuration, what operators see, and where tests let the process die.
 pub mod clock;
 pub mod config;
+pub mod crash;
 pub mod entropy;
 pub mod telemetry;
 

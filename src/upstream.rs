@@ -31,6 +31,7 @@ mod stand_in;
 mod stream;
 mod tls;
 mod tool;
+mod tunnel;
 mod wire;
 
 pub use answer::Answer;
@@ -43,6 +44,7 @@ pub use receipt::ReceiptEndpoint;
 pub use stand_in::{Dialling, StandIn, StandInDialer};
 pub use stream::{StreamAnswer, StreamBody, StreamEnd, StreamError, StreamReport};
 pub use tool::Tool;
+pub use tunnel::{Opened, Tunnel, open as open_tunnel};
 
 /// What one runtime shares: its number, its clock, its wheel. Cheap to clone.
 ///

@@ -172,6 +172,11 @@ fn every_error_code_has_a_heading_and_every_heading_a_code() {
 }
 
 #[test]
+fn a_process_dies_at_every_boundary_in_a_test() {
+    must_be_clean(&words::boundaries(&rust()));
+}
+
+#[test]
 fn every_metric_has_one_source_file_and_one_line_for_the_operator() {
     must_be_clean(&words::metrics(&rust(), &read("docs/operations.md")));
 }

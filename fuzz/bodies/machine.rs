@@ -10,11 +10,11 @@ use callgate::call::machine::Machine;
 use callgate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use callgate::call::policy::{
     BelieveNotFound, Compensation, OnClientGone, OnFailed, Policy, Receipts, Records, ResendOn,
-    Retry, RetryNumbers, Timeouts, UnresolvedAnswer,
+    Retry, RetryNumbers, Reversal, Timeouts, UnresolvedAnswer,
 };
 use callgate::call::receipt::{Answer, State};
-use callgate::call::recovery::{Recovery, Sending};
-use callgate::call::step::{Ending, Event, Step};
+use callgate::call::recovery::{Known, Order, Recovery, Sending};
+use callgate::call::step::{Ending, Event, Step, Undo};
 use callgate::call::time::{Chance, Mono};
 use http::StatusCode;
 
@@ -36,6 +36,7 @@ struct Run {
     /// What the driver is doing.
     doing: Step,
     sends: u32,
+    reversals: u32,
     ended: Option<Step>,
 }
 
@@ -54,15 +55,23 @@ pub(super) fn check(data: &[u8]) {
             Sending::RouteChanged,
             Sending::Cancelled,
         ][usize::from(head[3] >> 1) % 4];
-        let known = (head[3] >> 4, head[3] & 8 != 0);
+        let known = Known::of(head[3] >> 4, head[3] & 8 != 0);
         let round = u32::from(head[2] >> 5);
-        Either::Round(Recovery::new(
-            Arc::clone(&policy),
-            Mono(0),
-            round,
-            known,
-            sending,
-        ))
+        let policy = Arc::clone(&policy);
+        Either::Round(match head[1] >> 5 {
+            7 => Recovery::undo(
+                policy,
+                Mono(0),
+                Known {
+                    reversals: 1 + round,
+                    ..known
+                },
+            ),
+            6 => Recovery::order(policy, Mono(0), Order::Reverse, known, sending),
+            5 => Recovery::order(policy, Mono(0), Order::Resend, known, sending),
+            4 => Recovery::order(policy, Mono(0), Order::Ask, known, sending),
+            _ => Recovery::new(policy, Mono(0), round, known, sending),
+        })
     };
     let mut run = Run {
         machine,
@@ -70,6 +79,7 @@ pub(super) fn check(data: &[u8]) {
         now: Mono(0),
         doing: Step::Keep,
         sends: 0,
+        reversals: 0,
         ended: None,
     };
     for two in events.chunks_exact(2).take(400) {
@@ -91,6 +101,7 @@ impl Run {
         }
         match step {
             Step::Send { .. } => self.sent(),
+            Step::Reverse { .. } => self.reversed(),
             Step::Answer(Ending::Success(n) | Ending::Failure(n) | Ending::Unbinding(n)) => {
                 assert!(self.sends > 0 || n > 0, "an answer of no attempt");
                 self.ended = Some(step);
@@ -103,7 +114,14 @@ impl Run {
         }
     }
 
+    fn reversed(&mut self) {
+        assert!(matches!(self.machine, Either::Round(_)), "reversed in line");
+        assert!(self.reversals == 0, "a pass sends its reversal once");
+        self.reversals += 1;
+    }
+
     fn sent(&mut self) {
+        assert!(self.reversals == 0, "sent after its reversal");
         self.sends += 1;
         let allowed = match self.machine {
             Either::Line(_) => 1 + u32::from(self.policy.retry.max_retries()),
@@ -122,6 +140,7 @@ impl Run {
                 "{ended:?}, then {event:?} brought {step:?}"
             ),
             Step::Send { .. }
+            | Step::Reverse { .. }
             | Step::Ask
             | Step::Wait(_)
             | Step::CloseEarlier
@@ -148,6 +167,7 @@ impl Run {
                     Event::Waited
                 }
                 Step::CloseEarlier => Event::Closed,
+                Step::Reverse { .. } => Event::Reversed(Undo::Unclear),
                 Step::Answer(_) | Step::Park(_) => return,
             };
             self.on(event);
@@ -186,7 +206,10 @@ fn event(kind: u8, more: u8) -> Event {
         16 => Event::ClientGone,
         17 => Event::DeadlinePassed,
         18 => [Event::Draining, Event::Denied][usize::from(more) % 2],
-        _ => Event::LedgerFailed,
+        _ if more & 1 == 0 => Event::LedgerFailed,
+        _ => {
+            Event::Reversed([Undo::Done, Undo::Refused, Undo::Unclear][usize::from(more >> 1) % 3])
+        }
     }
 }
 
@@ -238,6 +261,12 @@ fn policy(head: &[u8]) -> Policy {
             } else {
                 OnFailed::Keep
             },
+            reversal: (c & 8 == 0).then_some(Reversal {
+                unknown: true,
+                not_found: a & 8 == 0,
+                min_age: Duration::from_millis(u64::from(c) * 40),
+                max_age: Duration::from_secs(86_400),
+            }),
         },
         unresolved_status: StatusCode::GATEWAY_TIMEOUT,
         unresolved_answer: UnresolvedAnswer::ByIdSource,

@@ -104,6 +104,7 @@ pub(super) struct Row {
     fence: i64,
     lease_until: Option<String>,
     ended_at: Option<String>,
+    last_receipt: Option<&'static str>,
 }
 
 impl From<&CallView> for Call {
@@ -169,6 +170,7 @@ impl From<&DeadLetter> for Row {
             fence: row.fence,
             lease_until: row.lease_until.map(rfc3339),
             ended_at: row.ended_at.map(rfc3339),
+            last_receipt: row.last_receipt.map(Answer::as_str),
         }
     }
 }
@@ -179,17 +181,18 @@ fn outcome(call: &CallView) -> Option<Word> {
             SettledBy::Answer(_) => Word::Answered,
             SettledBy::Receipt => Word::Receipt,
             SettledBy::NeverSent => Word::Refused,
-            SettledBy::Operator => Word::Replayed,
+            SettledBy::Operator | SettledBy::Reversal => Word::Replayed,
         }),
         None => call.dead_letter.is_some().then_some(Word::Unresolved),
     }
 }
 
-const fn settled_by(by: SettledBy) -> &'static str {
+pub(super) const fn settled_by(by: SettledBy) -> &'static str {
     match by {
         SettledBy::Answer(_) => "answer",
         SettledBy::Receipt => "receipt",
         SettledBy::NeverSent => "never-sent",
+        SettledBy::Reversal => "reversal",
         SettledBy::Operator => "operator",
     }
 }
@@ -231,6 +234,8 @@ fn attempts(history: &[Entry]) -> Vec<Attempt> {
             | Entry::Reconnected { .. }
             | Entry::Claimed { .. }
             | Entry::Parked { .. }
+            | Entry::Reversing { .. }
+            | Entry::Undone { .. }
             | Entry::Differs { .. } => {}
         }
     }

@@ -19,6 +19,8 @@ pub(super) struct Problem {
     code: Code,
     status: StatusCode,
     detail: String,
+    /// A word of a closed set that says why, for programs.
+    reason: Option<&'static str>,
 }
 
 impl Problem {
@@ -28,7 +30,14 @@ impl Problem {
             code,
             status: code.status(),
             detail: detail.into(),
+            reason: None,
         }
+    }
+
+    /// The same with a reason.
+    pub(super) const fn because(mut self, reason: &'static str) -> Self {
+        self.reason = Some(reason);
+        self
     }
 
     /// The same with another status.
@@ -51,13 +60,16 @@ impl From<LedgerError> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (code, status) = (self.code.as_str(), self.status.as_u16());
-        let document = json!({
+        let mut document = json!({
             "type": format!("{ERRORS_PAGE}#{code}-{}", self.code.status().as_u16()),
             "title": self.status.canonical_reason().unwrap_or(code),
             "status": status,
             "detail": self.detail,
             "code": code,
         });
+        if let Some(reason) = self.reason {
+            document["reason"] = reason.into();
+        }
         let mut response = (self.status, Json(document)).into_response();
         let kind = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);

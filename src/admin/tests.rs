@@ -25,6 +25,7 @@ pub(crate) fn admin(shelf: Shelf, token: Option<&str>) -> Arc<Admin> {
         now: Arc::new(|| NOON),
         config: json!({"listen": "127.0.0.1:8080", "admin": {"token": "***"}}),
         token: token.map(TokenDigest::of),
+        verbs: OnceLock::new(),
     })
 }
 
@@ -153,6 +154,7 @@ async fn an_id_of_several_clients_asks_whose() {
 #[tokio::test]
 async fn dead_letters_keep_the_names_of_their_columns_and_pages_follow() {
     let next = Some(Cursor {
+        at: 0,
         row: RowId(7),
         life: 2,
     });
@@ -173,12 +175,13 @@ async fn dead_letters_keep_the_names_of_their_columns_and_pages_follow() {
             "next_retry_time": "2026-11-01T12:05:00.000Z",
             "create_time": "2026-11-01T12:00:00.000Z", "state": "QUEUED", "round": 1,
             "owner": null, "fence": 3, "lease_until": null, "ended_at": null,
+            "last_receipt": null,
         }],
-        "next": "7.2",
+        "next": "0.7.2",
     });
     assert_eq!(got.json(), expected);
     let all = "/api/v1/dead-letters?state=manual&route=orders&client=shop&older_than=2h\
-               &error=reset&key=k&limit=5&cursor=7.2";
+               &error=reset&key=k&limit=5&cursor=0.7.2";
     assert_eq!(get(&admin, all).await.status, 200);
     let asked = shelf.asked.lock().take();
     let (filter, from, limit) = asked.expect("the ledger was asked");
@@ -211,7 +214,10 @@ async fn a_filter_nobody_understands_lists_nothing() {
         "limit=1001",
         "limit=x",
         "cursor=7",
-        "cursor=a.b",
+        "cursor=7.2",
+        "cursor=a.b.c",
+        "receipt=MAYBE",
+        "sort=prettiest",
         "stat=MANUAL",
     ] {
         let got = get(&admin, &format!("/api/v1/dead-letters?{query}")).await;

@@ -15,7 +15,8 @@ use axum::extract::{Path, Query, State};
 use serde::Serialize;
 
 use super::Admin;
-use super::api::{Whose, bad};
+use super::api::Whose;
+use super::dead::bad;
 use super::document::rfc3339;
 use super::problem::Problem;
 use crate::call::code::Code;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::call::time::Wall;
 use crate::config::resolved::Sync as SyncLevel;
 use crate::config::{LedgerConfig, LedgerUrl};
+use crate::crash::{self, Point};
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::sqlite::{self, Observer, Options, SqliteLedger};
 use crate::ledger::{Ledger, LedgerError, Owner, OwnerTest};
@@ -82,9 +83,11 @@ pub(super) async fn sweep(
     owner: &Owner,
     now: Wall,
 ) -> Result<(), LedgerError> {
+    crash::at(Point::Sweeping);
     let found = ledger
         .recover(owner.clone(), now, OwnerTest::AllOthers)
         .await?;
+    crash::at(Point::Swept);
     let any = found.parked + found.never_sent + found.requeued > 0;
     if any {
         tracing::warn!(

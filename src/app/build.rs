@@ -5,8 +5,8 @@
 //! predecessor left in the middle.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ use super::upkeep::Upkeep;
 use super::{Ground, reach};
 use crate::admin::{self, Admin, TokenDigest};
 use crate::compensate::alert::Means;
-use crate::compensate::{Alerter, Worker};
+use crate::compensate::{Alerter, Jobs, Verbs, Worker};
 use crate::config::Config;
 use crate::entropy::Minter;
 use crate::flow::{Flow, LateRegistry, Routes};
@@ -58,7 +58,7 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
     let callers = Bound::new("listen", config.listen)?;
     let (stop_rest, rest) = (CancellationToken::new(), TaskTracker::new());
     let admin = Bound::new("admin.listen", config.admin.listen)?.listen()?;
-    let admin = open_admin(config, &ground, &ledger, admin, (&rest, &stop_rest))?;
+    let (door, admin) = open_admin(config, &ground, &ledger, admin, (&rest, &stop_rest))?;
     let owner = Owner::new(&ground.entropy.instance(&config.node));
     books::sweep(&*ledger, &owner, ground.clock.wall()).await?;
 
@@ -81,8 +81,11 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
     ground.readiness.clear(Trouble::Starting, "");
 
     let stop_worker = CancellationToken::new();
+    let verbs = Verbs::new(Arc::clone(&flow), back.clone());
+    let jobs = Jobs::new(verbs.clone(), stop_worker.clone());
+    door.open_desk(verbs);
     let worker = Worker::new(Arc::clone(&flow), back, stop_worker.clone());
-    let worker = tokio::spawn(worker.run());
+    let worker = tokio::spawn(async { tokio::join!(worker.run(), jobs.run()).0 });
     greet(
         config,
         &ground,
@@ -169,7 +172,7 @@ fn open_admin(
     ledger: &Arc<dyn Ledger>,
     listener: std::net::TcpListener,
     (rest, stop): (&TaskTracker, &CancellationToken),
-) -> Result<SocketAddr, StartError> {
+) -> Result<(Arc<Admin>, SocketAddr), StartError> {
     let system = StartError::system;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(system("a listener"))?;
     let address = listener.local_addr().map_err(system("a listener"))?;
@@ -185,13 +188,12 @@ fn open_admin(
             .token
             .as_ref()
             .map(|token| TokenDigest::of(token.reveal())),
+        verbs: OnceLock::new(),
     };
-    rest.spawn(admin::serve(
-        listener,
-        admin::router(Arc::new(admin)),
-        stop.clone(),
-    ));
-    Ok(address)
+    let admin = Arc::new(admin);
+    let router = admin::router(Arc::clone(&admin));
+    rest.spawn(admin::serve(listener, router, stop.clone()));
+    Ok((admin, address))
 }
 
 fn open_ingress(

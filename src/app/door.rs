@@ -19,6 +19,7 @@ use crate::config;
 use crate::flow::told::{Problem, Told};
 use crate::flow::{self, Flow, PassBody, Route};
 use crate::ingress::{Clients, Core, Door, Faced, Found, Knock, Line, Payload, Request};
+use crate::ledger::{CallView, LedgerError};
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Upload;
 
@@ -46,6 +47,21 @@ impl CallerDoor {
         let route = self.flow.routes.named(route);
         route.map_or(0, |route| route.conf.policy.compensation.rounds.len())
     }
+
+    /// The call with this id, the client's under the name it has or else under one it had.
+    async fn view(
+        &self,
+        client: &ClientName,
+        id: &CallId,
+    ) -> Result<Option<CallView>, LedgerError> {
+        for name in std::iter::once(client).chain(client.formerly()) {
+            let found = self.flow.ledger.view(Some(name.clone()), id.clone());
+            if let Some(call) = found.await?.into_iter().next() {
+                return Ok(Some(call));
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl Door for CallerDoor {
@@ -63,6 +79,9 @@ impl Door for CallerDoor {
         let recorded = request.route.conf.effects.is_once(request.method);
         if recorded && self.ledger_fails.load(Ordering::Relaxed) {
             return Err(Box::new(unrecordable()));
+        }
+        if recorded {
+            flow::refusal_by_head(request.headers, request.route)?;
         }
         Ok(())
     }
@@ -85,20 +104,13 @@ impl Door for CallerDoor {
     }
 
     async fn receipt(&self, client: &ClientName, id: &CallId) -> Found {
-        match self
-            .flow
-            .ledger
-            .view(Some(client.clone()), id.clone())
-            .await
-        {
-            Ok(calls) => match calls.into_iter().next() {
-                Some(call) => Found::Call {
-                    rounds: self.rounds(&call.route),
-                    view: Box::new(call),
-                },
-                None => Found::Nothing {
-                    knows_since: self.flow.ledger.knows_since(),
-                },
+        match self.view(client, id).await {
+            Ok(Some(call)) => Found::Call {
+                rounds: self.rounds(&call.route),
+                view: Box::new(call),
+            },
+            Ok(None) => Found::Nothing {
+                knows_since: self.flow.ledger.knows_since(),
             },
             Err(error) => {
                 tracing::warn!(

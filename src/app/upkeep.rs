@@ -28,11 +28,11 @@ const PURGE_EVERY: Duration = Duration::from_secs(60);
 /// Calls removed in one record; calls wait for the same writer, so it stays short.
 const PURGE_BATCH: usize = 200;
 
-/// Batches of one purge: 12,000 calls a minute, twice what a busy gateway adds.
-const PURGE_BATCHES_MAX: u32 = 60;
-
-/// Between two batches, which leaves the writer to the calls in the meantime.
-const PURGE_PAUSE: Duration = Duration::from_millis(50);
+/// Between two batches the writer is left to the calls so many times as long as the last batch
+/// took, and at most the longest pause. As many calls are removed as have expired, however many a
+/// busy gateway adds: some thousands a second.
+const PURGE_PAUSE_TIMES: u32 = 4;
+const PURGE_PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// What upkeep looks after.
 #[derive(Clone)]
@@ -129,13 +129,15 @@ impl Upkeep {
     /// Removes what has expired, in batches.
     async fn purge_once(&self) -> Result<(), LedgerError> {
         let mut calls = 0;
-        for _ in 0..PURGE_BATCHES_MAX {
+        loop {
+            let began = self.clock.mono();
             let purged = self.ledger.purge(self.clock.wall(), PURGE_BATCH).await?;
             calls += purged.calls;
             if !purged.more {
                 break;
             }
-            clock::sleep(PURGE_PAUSE).await;
+            let took = self.clock.mono().since(began);
+            clock::sleep((took * PURGE_PAUSE_TIMES).min(PURGE_PAUSE_MAX)).await;
         }
         if calls > 0 {
             tracing::debug!(calls, "removed expired calls");

@@ -56,6 +56,8 @@ codes! {
     Reversed = "reversed", 409;
     /// The same request is running under another, gateway-made id.
     NewIdForRunningCall = "new-id-for-running-call", 409;
+    /// An operator's verb does not fit the state of the call.
+    OrderRefused = "order-refused", 409;
     /// The request body is over the limit.
     BodyTooLarge = "body-too-large", 413;
     /// The call id belongs to another request.

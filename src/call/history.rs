@@ -37,6 +37,8 @@ pub struct Facts {
     pub aliases: Vec<String>,
     /// Other calls of the same caller that may be the same operation.
     pub kin: Vec<Kin>,
+    /// An operator has freed its key.
+    pub key_released: bool,
     /// Contradictions on record, in their own words.
     pub differences: Vec<String>,
     /// How long an attempt may take (`timeouts.attempt`).
@@ -298,9 +300,12 @@ fn another_call(facts: &Facts) -> Option<Judgement> {
             "The same request came again under another id, {id}, and no key held the two together. \
              The caller should repeat with the same id, or send Idempotency-Key."
         ),
+        Verdict::ManualResend => format!(
+            "An operator freed the key, and {id} ran with it: that was asked for, not an accident."
+        ),
         _ => format!(
-            "{id} ran with the same key, which was not free by any rule on record: an operator may \
-             have released it, or the route's key settings were changed in between."
+            "{id} ran with the same key, which was not free by any rule on record: the route's key \
+             settings may have been changed in between."
         ),
     };
     Some(Judgement { verdict, because })
@@ -402,6 +407,8 @@ impl Facts {
             };
             return if first_until.is_some_and(|until| until <= second) {
                 Verdict::KeyWindowExpired
+            } else if self.key_released {
+                Verdict::ManualResend
             } else {
                 Verdict::Unknown
             };

@@ -108,14 +108,33 @@ impl IdSource {
 }
 
 /// The authenticated caller a call belongs to. Without configured clients: `anonymous`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClientName(Arc<str>);
+///
+/// It brings along the names this client had before, for look-ups; they make it no other client,
+/// so two are equal by their name alone.
+#[derive(Clone)]
+pub struct ClientName {
+    name: Arc<str>,
+    formerly: Option<Arc<[Self]>>,
+}
 
 impl ClientName {
     /// The name from the configuration.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self(Arc::from(name))
+        Self {
+            name: Arc::from(name),
+            formerly: None,
+        }
+    }
+
+    /// The same client with the names it had before.
+    #[must_use]
+    pub fn with_former(self, formerly: &[Arc<str>]) -> Self {
+        let names = formerly.iter().map(|name| Self::new(name));
+        Self {
+            formerly: (!formerly.is_empty()).then(|| names.collect()),
+            ..self
+        }
     }
 
     /// The client every caller is when none is configured.
@@ -127,7 +146,51 @@ impl ClientName {
     /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.name
+    }
+
+    /// The names this client had before; nearly always none.
+    #[must_use]
+    pub fn formerly(&self) -> &[Self] {
+        self.formerly.as_deref().unwrap_or_default()
+    }
+
+    /// Whether `other` is this client, under the name it has or one it had.
+    #[must_use]
+    pub fn is_or_was(&self, other: &str) -> bool {
+        *self.name == *other || self.formerly().iter().any(|old| *old.name == *other)
+    }
+}
+
+impl PartialEq for ClientName {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for ClientName {}
+
+impl std::hash::Hash for ClientName {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl PartialOrd for ClientName {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ClientName {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.name.cmp(&other.name)
+    }
+}
+
+impl fmt::Debug for ClientName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClientName({})", &self.name)
     }
 }
 

@@ -140,6 +140,8 @@ impl Machine {
             Event::Draining => self.draining(chance),
             Event::Denied => self.denied(chance),
             Event::LedgerFailed => self.ledger_failed(chance),
+            // Only a dead letter is reversed.
+            Event::Reversed(_) => self.impossible(),
         }
     }
 

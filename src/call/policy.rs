@@ -10,6 +10,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::outcome::Cause;
+use super::receipt::{Answer, State};
 use super::time::Chance;
 
 /// The most resends a call may have in line; more than three is warned about.
@@ -116,6 +117,21 @@ pub struct Compensation {
     pub lease: Duration,
     /// What a receipt FAILED does to the dead letter.
     pub on_failed: OnFailed,
+    /// When a call that stays unclear is undone; `None` when it never is.
+    pub reversal: Option<Reversal>,
+}
+
+/// When a call that stays unclear is undone (`compensation.reversal`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reversal {
+    /// When the receipt says UNKNOWN.
+    pub unknown: bool,
+    /// When the receipt says NOT_FOUND and is believed.
+    pub not_found: bool,
+    /// How long every exchange must have been closed.
+    pub min_age: Duration,
+    /// How long after its first send a call may still be undone.
+    pub max_age: Duration,
 }
 
 /// What a receipt FAILED does to a dead letter (`compensation.on_failed`).
@@ -184,6 +200,20 @@ impl Timeouts {
     #[must_use]
     pub fn useful(&self) -> Duration {
         self.attempt / USEFUL_SHARE_OF_ATTEMPT
+    }
+}
+
+impl Reversal {
+    /// Whether this answer wants a reversal (`when`).
+    #[must_use]
+    pub const fn wants(self, answer: Answer) -> bool {
+        match answer {
+            Answer::NotFound => self.not_found,
+            Answer::State(State::Unknown) => self.unknown,
+            Answer::State(State::Received | State::Processing | State::Success | State::Failed) => {
+                false
+            }
+        }
     }
 }
 

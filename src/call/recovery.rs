@@ -1,18 +1,19 @@
-//! The recovery machine: one pass over one dead letter, by a round of the compensation queue or on
-//! behalf of a caller who repeats the call (contract "Compensation queue", "Duplicates").
+//! The recovery machine: one pass over one dead letter, by a round of the compensation queue, on
+//! behalf of a caller who repeats the call, or on an operator's order (contract "Compensation
+//! queue", "Duplicates").
 //!
 //! The same events and steps as in line, so that one driver performs both; `Park` here means "the
 //! pass is over": the next round, a human, or the row as it was. A pass asks the receipt and sends
 //! at most once, when it believes NOT_FOUND: a round on routes with `resend: true`, never the last
-//! one; a repeat within the allowance that the line and all repeats share (rule 6).
+//! one; a repeat within the allowance that the line and all repeats share (rule 6); an operator's
+//! order whatever the allowance. Instead of a human the last round may undo the call (`reverse`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::outcome::{Outcome, Reading};
-use super::policy::{OnFailed, Policy};
+use super::policy::Policy;
 use super::receipt::{Answer, State};
-use super::step::{Ending, Event, Parked, Parking, Reason, Step};
+use super::step::{Ending, Event, Reason, Step};
 use super::tally::Tally;
 use super::time::{Chance, Mono};
 
@@ -21,11 +22,30 @@ use super::time::{Chance, Mono};
 pub struct Recovery {
     policy: Arc<Policy>,
     tally: Tally,
+    known: Known,
     errand: Errand,
     sending: Sending,
     phase: Phase,
     /// The last receipt says that a gateway further in still works on the call.
     worked_on: bool,
+    began: Mono,
+}
+
+/// What is known about a dead letter when a pass over it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Sends noted so far.
+    pub sends: u8,
+    /// Some of them may have had an effect.
+    pub unclear: bool,
+    /// An exchange of one of them may still speak, heard by somebody else of this process.
+    pub open: bool,
+    /// For how long at least no exchange of it can have been open; counts only when none is.
+    pub closed_for: Duration,
+    /// How long ago it was first sent.
+    pub sent_for: Duration,
+    /// How often its reversal was sent.
+    pub reversals: u32,
 }
 
 /// On whose behalf the dead letter is taken up.
@@ -35,6 +55,21 @@ enum Errand {
     Round(usize),
     /// A caller who repeats the call.
     Repeat(Patience),
+    /// An operator.
+    Order(Order),
+    /// A reversal that has begun goes on.
+    Undo,
+}
+
+/// What an operator wants to be done about a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Ask the tool's receipt, now.
+    Ask,
+    /// Ask, and send it again if that is safe.
+    Resend,
+    /// Ask, and undo it if it may have been done.
+    Reverse,
 }
 
 /// What bounds a pass on behalf of a caller.
@@ -61,47 +96,108 @@ pub enum Sending {
     WithHuman,
 }
 
-/// What the round is doing.
+/// What closing, settling and confirming are done for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goal {
+    /// To send the call again, or to believe its refusal.
+    Resend,
+    /// To undo it.
+    Reverse,
+}
+
+/// What the pass is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Leased.
     New,
-    /// The first question of the round.
+    /// The first question of the pass.
     Asking,
     /// The rest of the backoff is running; this answer allowed the resend.
     Resting(Answer),
     /// Exchanges left from before are being closed.
-    Closing,
-    /// `settle` is running.
-    Settling,
-    /// The question a resend, or a refusal, hangs on.
-    Confirming,
+    Closing(Goal),
+    /// `settle` (before a reversal also `min_age`) is running.
+    Settling(Goal),
+    /// The question a resend, a refusal or a reversal hangs on.
+    Confirming(Goal),
     /// The resend is in flight.
     InFlight,
     /// The question after an unclear resend.
     AskingAgain,
+    /// The reversal is in flight.
+    Reversing,
     /// Over; late answers still count.
     Ended,
 }
 
-impl Recovery {
-    /// Round number `round` (1-based) over a call sent `sends` times, `unclear` when any of these
-    /// may have had an effect.
+impl Known {
+    /// A call sent `sends` times, some of which may have had an effect. Nothing else is known.
     #[must_use]
-    pub fn new(
+    pub const fn of(sends: u8, unclear: bool) -> Self {
+        Self {
+            sends,
+            unclear,
+            open: false,
+            closed_for: Duration::ZERO,
+            sent_for: Duration::ZERO,
+            reversals: 0,
+        }
+    }
+}
+
+impl Recovery {
+    /// Round number `round` (1-based) over a dead letter.
+    #[must_use]
+    pub fn new(policy: Arc<Policy>, now: Mono, round: u32, known: Known, sending: Sending) -> Self {
+        Self::on_errand(policy, now, Errand::Round(round as usize), known, sending)
+    }
+
+    /// A pass on behalf of a caller who repeats the call.
+    #[must_use]
+    pub fn repeat(
         policy: Arc<Policy>,
         now: Mono,
-        round: u32,
-        (sends, unclear): (u8, bool),
+        patience: Patience,
+        known: Known,
+        sending: Sending,
+    ) -> Self {
+        Self::on_errand(policy, now, Errand::Repeat(patience), known, sending)
+    }
+
+    /// A pass on an operator's order.
+    #[must_use]
+    pub fn order(
+        policy: Arc<Policy>,
+        now: Mono,
+        order: Order,
+        known: Known,
+        sending: Sending,
+    ) -> Self {
+        Self::on_errand(policy, now, Errand::Order(order), known, sending)
+    }
+
+    /// A reversal that has begun goes on, also in another process.
+    #[must_use]
+    pub fn undo(policy: Arc<Policy>, now: Mono, known: Known) -> Self {
+        Self::on_errand(policy, now, Errand::Undo, known, Sending::WithHuman)
+    }
+
+    fn on_errand(
+        policy: Arc<Policy>,
+        now: Mono,
+        errand: Errand,
+        known: Known,
         sending: Sending,
     ) -> Self {
         Self {
-            tally: Tally::recovered(now, sends, unclear),
-            errand: Errand::Round(round as usize),
+            tally: Tally::recovered(now, known.sends, known.unclear),
             policy,
+            known,
+            errand,
             sending,
             phase: Phase::New,
             worked_on: false,
+            began: now,
         }
     }
 
@@ -112,32 +208,17 @@ impl Recovery {
         self.worked_on = worked_on;
     }
 
-    /// A pass on behalf of a caller who repeats the call, over a call as in [`new`](Self::new).
-    #[must_use]
-    pub fn repeat(
-        policy: Arc<Policy>,
-        now: Mono,
-        patience: Patience,
-        known: (u8, bool),
-        sending: Sending,
-    ) -> Self {
-        Self {
-            errand: Errand::Repeat(patience),
-            ..Self::new(policy, now, 0, known, sending)
-        }
-    }
-
     /// What is known about the attempts.
     #[must_use]
     pub const fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// When its caller is told; a round has none.
+    /// When its caller is told; nobody else waits.
     #[must_use]
     pub const fn deadline(&self) -> Option<Mono> {
         match self.errand {
-            Errand::Round(_) => None,
+            Errand::Round(_) | Errand::Order(_) | Errand::Undo => None,
             Errand::Repeat(patience) => Some(patience.deadline),
         }
     }
@@ -165,11 +246,14 @@ impl Recovery {
                 self.tally.attempted(now, outcome, retry_after, open);
                 self.attempted(chance, outcome)
             }
+            Event::Reversed(undo) => self.reversed(undo, chance),
             Event::LateAnswer { n, reading } => self.late_answer(now, n, reading),
             Event::LateEnded { .. } => {
                 self.tally.late_ended(now);
                 Step::Keep
             }
+            // A reversal in flight ends by its own bound; the row says how far it came.
+            Event::Draining if self.phase == Phase::Reversing => Step::Keep,
             Event::Denied | Event::LedgerFailed | Event::Draining => {
                 self.over(Reason::LedgerFailed, chance)
             }
@@ -181,27 +265,15 @@ impl Recovery {
         }
     }
 
-    fn may_send(&self, now: Mono) -> bool {
-        let policy = &self.policy;
-        let allowance = match self.errand {
-            // The last round only asks.
-            Errand::Round(round) => {
-                policy.compensation.resend && round < policy.compensation.rounds.len()
-            }
-            Errand::Repeat(patience) => {
-                let useful = policy.timeouts.useful();
-                self.tally.sends() <= policy.retry.max_retries()
-                    && patience.deadline.since(now) >= useful
-            }
-        };
-        allowance && self.sending == Sending::Allowed
-    }
-
     fn begun(&mut self, now: Mono, chance: Chance) -> Step {
         if self.phase != Phase::New {
             return self.impossible(chance);
         }
-        if !self.tally.is_unclear() {
+        if self.known.reversals > 0 {
+            return self.undo_again(chance);
+        }
+        let asks_whatever = matches!(self.errand, Errand::Order(Order::Ask));
+        if !self.tally.is_unclear() && !asks_whatever {
             // Nothing ever reached the tool: there is nothing to ask about.
             return if self.may_send(now) {
                 self.rest(Answer::State(State::Unknown), chance)
@@ -221,24 +293,15 @@ impl Recovery {
         }
     }
 
-    fn send(&mut self) -> Step {
-        self.phase = Phase::InFlight;
-        let cause = (self.tally.sends() > 0).then(|| self.tally.cause());
-        Step::Send {
-            n: self.tally.begin_send(),
-            cause,
-        }
-    }
-
-    fn receipt(&mut self, now: Mono, chance: Chance, answer: Answer) -> Step {
+    fn receipt(&mut self, now: Mono, chance: Chance, said: Answer) -> Step {
         let asking = matches!(
             self.phase,
-            Phase::Asking | Phase::Confirming | Phase::AskingAgain
+            Phase::Asking | Phase::Confirming(_) | Phase::AskingAgain
         );
         if !asking {
             return self.impossible(chance);
         }
-        let answer = self.tally.weigh(now, answer, &self.policy);
+        let answer = self.tally.weigh(now, said, &self.policy);
         match answer {
             Answer::State(State::Success) => return self.end(Ending::ReceiptSuccess),
             Answer::State(State::Failed) => return self.reported_failure(),
@@ -246,226 +309,58 @@ impl Recovery {
             | Answer::NotFound => {}
         }
         match self.phase {
-            Phase::Confirming => self.confirmed(now, answer, chance),
-            Phase::Asking if self.may_send(now) && self.tally.permits(answer, &self.policy) => {
-                self.rest(answer, chance)
-            }
+            Phase::Asking => self.asked(now, said, answer, chance),
+            Phase::Confirming(Goal::Resend) => self.confirmed(now, answer, chance),
+            Phase::Confirming(Goal::Reverse) => self.reverse_if(now, answer, chance),
             Phase::AskingAgain if answer == Answer::NotFound && self.refused().is_some() => {
-                self.close()
+                self.close(Goal::Resend)
             }
             Phase::New
-            | Phase::Asking
             | Phase::Resting(_)
-            | Phase::Closing
-            | Phase::Settling
+            | Phase::Closing(_)
+            | Phase::Settling(_)
             | Phase::InFlight
             | Phase::AskingAgain
+            | Phase::Reversing
             | Phase::Ended => self.over_unsettled(chance),
         }
     }
 
-    fn reported_failure(&mut self) -> Step {
-        match self.policy.compensation.on_failed {
-            OnFailed::Keep => self.manual(Reason::ReportedFailure),
-            OnFailed::Drop => {
-                let kept = self.tally.kept().map(|kept| kept.n);
-                self.end(Ending::ReceiptFailed { kept })
-            }
+    /// The first answer of the pass. What it `said` may be weighed down to PROCESSING because
+    /// nothing has settled yet (`records: commit`); where nothing is open any more, closing and
+    /// settling come next, and only the question after that decides.
+    fn asked(&mut self, now: Mono, said: Answer, answer: Answer, chance: Chance) -> Step {
+        let hint = if self.known.open { answer } else { said };
+        if self.may_send(now) && self.tally.permits(hint, &self.policy) {
+            return self.rest(hint, chance);
         }
-    }
-
-    /// The rest of the backoff before a resend that `answer` allows. Rounds lie further apart than
-    /// any backoff.
-    fn rest(&mut self, answer: Answer, chance: Chance) -> Step {
-        let Errand::Repeat(patience) = self.errand else {
-            return self.allowed_by(answer);
-        };
-        let backoff = self.policy.retry.backoff(self.tally.sends().into(), chance);
-        let rest = backoff.saturating_sub(patience.last_sent);
-        if rest.is_zero() {
-            return self.allowed_by(answer);
-        }
-        self.phase = Phase::Resting(answer);
-        Step::Wait(rest)
-    }
-
-    fn allowed_by(&mut self, answer: Answer) -> Step {
-        match answer {
-            Answer::NotFound => self.close(),
-            // Declared (the tool dedupes by call id), or nothing ever reached it.
-            Answer::State(_) => self.send(),
-        }
-    }
-
-    fn close(&mut self) -> Step {
-        // Exchanges of the in-line part may still be open in this process; whether they are is
-        // not in the row, so the driver is told to close in any case.
-        self.phase = Phase::Closing;
-        Step::CloseEarlier
-    }
-
-    fn closed(&mut self, now: Mono, chance: Chance) -> Step {
-        if self.phase != Phase::Closing {
-            return self.impossible(chance);
-        }
-        self.tally.all_closed(now);
-        self.phase = Phase::Settling;
-        Step::Wait(self.tally.settle_left(now, &self.policy))
-    }
-
-    fn waited(&mut self, now: Mono, chance: Chance) -> Step {
-        match self.phase {
-            Phase::Settling => {
-                self.phase = Phase::Confirming;
-                Step::Ask
-            }
-            Phase::Resting(answer) if self.may_send(now) => self.allowed_by(answer),
-            Phase::Resting(_) => self.over_unsettled(chance),
-            Phase::New
-            | Phase::Asking
-            | Phase::Closing
-            | Phase::Confirming
-            | Phase::InFlight
-            | Phase::AskingAgain
-            | Phase::Ended => self.impossible(chance),
-        }
-    }
-
-    fn confirmed(&mut self, now: Mono, answer: Answer, chance: Chance) -> Step {
-        if let (Answer::NotFound, Some(ending)) = (answer, self.refused()) {
-            return self.end(ending);
-        }
-        // A refusal forbids a resend, so a round sends at most once.
-        if self.may_send(now) && self.tally.permits(answer, &self.policy) {
-            self.send()
-        } else {
-            self.over_unsettled(chance)
-        }
-    }
-
-    /// The definite refusal of this round's resend. What binds nothing (401, 403, 429) is unclear
-    /// here: it may speak of the gateway's credential instead of the call.
-    fn refused(&self) -> Option<Ending> {
-        let refusal = self.tally.refusal()?;
-        matches!(refusal.reading, Reading::Failure(_)).then(|| refusal.ending())
-    }
-
-    fn attempted(&mut self, chance: Chance, outcome: Outcome) -> Step {
-        if self.phase != Phase::InFlight {
-            return self.impossible(chance);
-        }
-        if let Outcome::Answered(reading) = outcome {
-            let binds_nothing = matches!(reading, Reading::Unbinding(_));
-            match self.tally.settled_by(self.tally.sends(), reading) {
-                Some(ending) if !binds_nothing => return self.end(ending),
-                Some(_) | None => {}
-            }
-        }
-        if self.policy.receipt.is_some() && self.tally.is_unclear() {
-            self.phase = Phase::AskingAgain;
-            return Step::Ask;
+        if self.may_reverse(now, hint) {
+            return self.prepare_reversal(hint);
         }
         self.over_unsettled(chance)
     }
 
-    fn late_answer(&mut self, now: Mono, n: u8, reading: Reading) -> Step {
-        if !self.tally.was_sent(n) {
-            return self.impossible(Chance::new(0.5));
-        }
-        self.tally.late_ended(now);
-        self.tally.answered(n, reading);
-        match self.tally.settled_by(n, reading) {
-            Some(ending) if self.phase != Phase::InFlight => self.end(ending),
-            Some(Ending::Success(_)) => self.end(Ending::Success(n)),
-            Some(_) | None => Step::Keep,
-        }
-    }
-
     /// The caller has waited long enough. An attempt in flight ends by its own bound.
     fn deadline_passed(&mut self, chance: Chance) -> Step {
-        match (self.errand, self.phase) {
-            (Errand::Round(_), _) | (Errand::Repeat(_), Phase::InFlight | Phase::Ended) => {
-                Step::Keep
-            }
-            (
-                Errand::Repeat(_),
-                Phase::New
-                | Phase::Asking
-                | Phase::Resting(_)
-                | Phase::Closing
-                | Phase::Settling
-                | Phase::Confirming
-                | Phase::AskingAgain,
-            ) => self.over(Reason::Deadline, chance),
+        match self.errand {
+            Errand::Round(_) | Errand::Order(_) | Errand::Undo => return Step::Keep,
+            Errand::Repeat(_) => {}
         }
-    }
-
-    /// Nothing was learnt that ends the call: the next round, or a human after the last.
-    fn over_unsettled(&mut self, chance: Chance) -> Step {
-        let reason = match self.sending {
-            Sending::Allowed | Sending::Cancelled | Sending::WithHuman => Reason::RoundsExhausted,
-            Sending::NoCredential => Reason::CredentialNotKept,
-            Sending::RouteChanged => Reason::RouteChanged,
-        };
-        self.over(reason, chance)
-    }
-
-    fn over(&mut self, reason: Reason, chance: Chance) -> Step {
-        let Errand::Round(round) = self.errand else {
-            return self.as_before(reason);
-        };
-        let rounds = &self.policy.compensation.rounds;
-        let beyond = rounds.last().filter(|_| self.worked_on);
-        let Some(gap) = rounds.get(round).or(beyond).copied() else {
-            return self.manual(reason);
-        };
-        self.phase = Phase::Ended;
-        let state = Parked::Queued(self.policy.retry.spread(gap, chance));
-        Step::Park(Parking {
-            reason,
-            state,
-            kept: None,
-        })
-    }
-
-    fn manual(&mut self, reason: Reason) -> Step {
-        // Whether a human is needed is for the rounds to find out; a receipt FAILED that one shall
-        // see is no question of time.
-        if matches!(self.errand, Errand::Repeat(_)) && reason != Reason::ReportedFailure {
-            return self.as_before(reason);
+        match self.phase {
+            Phase::InFlight | Phase::Reversing | Phase::Ended => Step::Keep,
+            Phase::New
+            | Phase::Asking
+            | Phase::Resting(_)
+            | Phase::Closing(_)
+            | Phase::Settling(_)
+            | Phase::Confirming(_)
+            | Phase::AskingAgain => self.over(Reason::Deadline, chance),
         }
-        self.phase = Phase::Ended;
-        Step::Park(Parking {
-            reason,
-            state: Parked::Manual,
-            kept: None,
-        })
-    }
-
-    fn as_before(&mut self, reason: Reason) -> Step {
-        self.phase = Phase::Ended;
-        Step::Park(Parking {
-            reason,
-            state: Parked::AsBefore,
-            kept: None,
-        })
-    }
-
-    fn end(&mut self, ending: Ending) -> Step {
-        self.phase = Phase::Ended;
-        Step::Answer(ending)
-    }
-
-    fn impossible(&mut self, chance: Chance) -> Step {
-        if self.phase == Phase::Ended {
-            return Step::Keep;
-        }
-        if self.phase == Phase::InFlight {
-            self.tally.doubt();
-        }
-        self.over(Reason::Impossible, chance)
     }
 }
 
+mod leave;
+mod resend;
+mod reverse;
 #[cfg(test)]
 mod tests;

@@ -55,6 +55,19 @@ pub enum Event {
     Denied,
     /// The entry of the last step could not be made durable.
     LedgerFailed,
+    /// The reversal that was sent has ended.
+    Reversed(Undo),
+}
+
+/// How one send of a reversal ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Undo {
+    /// The tool has undone the call.
+    Done,
+    /// The tool refuses to.
+    Refused,
+    /// Nobody knows: it is sent again with its own id.
+    Unclear,
 }
 
 /// What is to be done next.
@@ -69,6 +82,11 @@ pub enum Step {
     },
     /// Ask the receipt, with the same call id.
     Ask,
+    /// Send the reversal, for the `n`th time (1-based), under its own id.
+    Reverse {
+        /// Which send of it this is.
+        n: u32,
+    },
     /// Wait this long; facts may end it early.
     Wait(Duration),
     /// Reset every exchange that is still open.
@@ -125,8 +143,12 @@ pub enum Parked {
     NeverSent,
     /// Nothing ever reached the tool, but it may be sent by a round after this wait.
     Unsent(Duration),
-    /// Where it was: a repeat's question taught nothing, and the dead letter is due as before.
+    /// Where it was: the question taught nothing, and the dead letter waits as before.
     AsBefore,
+    /// Its reversal is sent again after this wait.
+    Reversing(Duration),
+    /// It was undone.
+    Reversed,
 }
 
 /// Why a call became a dead letter, or why a round ended without settling it: a closed set, also
@@ -163,6 +185,10 @@ pub enum Reason {
     ReportedFailure,
     /// The call came with a credential that is not kept, so it cannot be resent.
     CredentialNotKept,
+    /// The tool refused to undo it.
+    ReversalRefused,
+    /// Whether it was undone is not known either.
+    ReversalUnclear,
     /// A fault of this program: an event that cannot happen.
     Impossible,
 }
@@ -185,7 +211,7 @@ impl Step {
     #[must_use]
     pub const fn entry(&self, asks: bool) -> Entry {
         match self {
-            Self::Send { .. } | Self::Park(_) => Entry::Intention,
+            Self::Send { .. } | Self::Reverse { .. } | Self::Park(_) => Entry::Intention,
             Self::Answer(Ending::Success(_) | Ending::ReceiptSuccess) if asks => Entry::Nothing,
             Self::Answer(Ending::Refused(_)) => Entry::Nothing,
             Self::Answer(_) => Entry::Fact,
@@ -198,7 +224,7 @@ impl Step {
 
 impl Reason {
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::RetriesExhausted,
         Self::Deadline,
         Self::RetryAfter,
@@ -214,6 +240,8 @@ impl Reason {
         Self::RouteChanged,
         Self::ReportedFailure,
         Self::CredentialNotKept,
+        Self::ReversalRefused,
+        Self::ReversalUnclear,
         Self::Impossible,
     ];
 
@@ -236,6 +264,8 @@ impl Reason {
             Self::RouteChanged => "route-changed",
             Self::ReportedFailure => "reported-failure",
             Self::CredentialNotKept => "credential-not-kept",
+            Self::ReversalRefused => "reversal-refused",
+            Self::ReversalUnclear => "reversal-unclear",
             Self::Impossible => "impossible",
         }
     }

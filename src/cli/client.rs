@@ -7,8 +7,8 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -21,6 +21,9 @@ use super::gateway::Gateway;
 
 /// Somewhat more than the admin listener gives itself for an answer.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Who a command says it is, besides: `user@host`.
+const OPERATOR: http::HeaderName = crate::admin::operator::FIELD;
 
 /// A full page of dead letters stays far below it.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
@@ -77,7 +80,28 @@ impl Gateway {
     /// # Errors
     /// When the gateway does not answer, or answers with a refusal.
     pub(super) fn document(&self, target: &Target) -> Result<Value, Failure> {
-        let answer = self.ask(target)?;
+        self.read(target, self.ask(target)?)
+    }
+
+    /// What the gateway answers to something it is told to do.
+    ///
+    /// # Errors
+    /// When the gateway does not answer, or answers with a refusal.
+    pub(super) fn tell(&self, target: &Target, said: &Value) -> Result<Value, Failure> {
+        let answer = self.send(&Method::POST, target, Some(said))?;
+        self.read(target, answer)
+    }
+
+    /// What the gateway answers to something it is told to end.
+    ///
+    /// # Errors
+    /// When the gateway does not answer, or answers with a refusal.
+    pub(super) fn delete(&self, target: &Target) -> Result<Value, Failure> {
+        let answer = self.send(&Method::DELETE, target, None)?;
+        self.read(target, answer)
+    }
+
+    fn read(&self, target: &Target, answer: Answer) -> Result<Value, Failure> {
         let document = serde_json::from_slice::<Value>(&answer.body).ok();
         let strange = |what: &str| Failure::Strange {
             address: self.url(),
@@ -106,10 +130,20 @@ impl Gateway {
     /// # Errors
     /// When it does not answer.
     pub(super) fn ask(&self, target: &Target) -> Result<Answer, Failure> {
+        self.send(&Method::GET, target, None)
+    }
+
+    fn send(
+        &self,
+        method: &Method,
+        target: &Target,
+        said: Option<&Value>,
+    ) -> Result<Answer, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let asked = runtime.block_on(async { timeout(PATIENCE, self.exchange(target)).await });
+        let asked = runtime
+            .block_on(async { timeout(PATIENCE, self.exchange(method, target, said)).await });
         let asked = asked.unwrap_or_else(|_| {
             let text = format!("no answer within {} s", PATIENCE.as_secs());
             Err(Trouble::Unreachable(io::Error::new(
@@ -130,7 +164,12 @@ impl Gateway {
         })
     }
 
-    async fn exchange(&self, target: &Target) -> Result<Answer, Trouble> {
+    async fn exchange(
+        &self,
+        method: &Method,
+        target: &Target,
+        said: Option<&Value>,
+    ) -> Result<Answer, Trouble> {
         // IPv6 addresses keep their brackets here: the resolver knows them so.
         let port = self.authority.port_u16().unwrap_or(80);
         let host = self.authority.host().trim_matches(['[', ']']);
@@ -138,13 +177,20 @@ impl Gateway {
             .await
             .map_err(Trouble::Unreachable)?;
         let (mut send, connection) = http1::handshake(TokioIo::new(socket)).await?;
-        let mut request = Request::get(format!("{}{}", self.prefix, target.0))
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{}", self.prefix, target.0))
             .header(header::HOST, self.authority.as_str())
+            .header(OPERATOR, operator())
             .header(header::ACCEPT, "application/json");
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
-        let request = request.body(Empty::<Bytes>::new());
+        let body = said.map_or_else(Bytes::new, |said| Bytes::from(said.to_string()));
+        if said.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(Full::new(body));
         let request = request.map_err(|error| Trouble::Strange(error.to_string()))?;
         let asking = async {
             let (head, body) = send.send_request(request).await?.into_parts();
@@ -164,6 +210,33 @@ impl Gateway {
             ended = connection => { ended?; asking.await }
         }
     }
+}
+
+/// Waits between two questions.
+///
+/// # Errors
+/// When there is no runtime to be had.
+pub(super) fn pause(wait: Duration) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async { crate::clock::sleep(wait).await });
+    Ok(())
+}
+
+/// Who runs this command, as the audit is to have it.
+fn operator() -> String {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let user = variable("USER").or_else(|| variable("LOGNAME"));
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() {
+        "localhost"
+    } else {
+        host.trim()
+    };
+    let name = format!("{}@{host}", user.as_deref().unwrap_or("somebody"));
+    let plain = |c: char| if c.is_ascii_graphic() { c } else { '?' };
+    name.chars().map(plain).take(128).collect()
 }
 
 enum Trouble {

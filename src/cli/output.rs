@@ -3,6 +3,8 @@
 //! A table cell never moves the cursor: what tools and callers wrote is shown with its control
 //! characters escaped. JSON is the gateway's document as it came.
 
+mod csv;
+
 use std::io::{self, Write};
 
 use comfy_table::{Table, presets};
@@ -20,6 +22,8 @@ pub enum Output {
     Json,
     /// One JSON document a line
     Ndjson,
+    /// Comma-separated values with a heading (RFC 4180), for spreadsheets
+    Csv,
 }
 
 /// Where results go, and in which form.
@@ -37,14 +41,21 @@ impl<'a> Printer<'a> {
         Self { form, out }
     }
 
-    /// A list: the columns of its items, or the page as it came.
-    pub(super) fn list(&mut self, page: &Value, columns: &[Column]) -> io::Result<()> {
+    /// A list: the columns of its items, or the page as it came. A spreadsheet gets the members
+    /// `wide`, under their own names.
+    pub(super) fn list(
+        &mut self,
+        page: &Value,
+        columns: &[Column],
+        wide: &[&str],
+    ) -> io::Result<()> {
         let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
         match self.form {
             Output::Json => self.text(&format!("{page:#}\n")),
             Output::Ndjson => items
                 .iter()
                 .try_for_each(|item| writeln!(self.out, "{item}")),
+            Output::Csv => self.text(&csv::rows(items, wide)),
             Output::Table if items.is_empty() => Ok(()),
             Output::Table => self.text(&rows(items, columns)),
         }
@@ -56,6 +67,7 @@ impl<'a> Printer<'a> {
             Output::Table => self.text(table),
             Output::Json => self.text(&format!("{whole:#}\n")),
             Output::Ndjson => self.text(&format!("{whole}\n")),
+            Output::Csv => self.text(&csv::one(whole)),
         }
     }
 

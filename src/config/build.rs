@@ -15,6 +15,8 @@ use scope::Scope;
 
 mod alert;
 mod clients;
+mod formerly;
+mod limits;
 mod names;
 mod receipt;
 mod route;
@@ -217,8 +219,10 @@ fn log(scope: &Scope<'_>) -> Log {
 
 fn limits(scope: &Scope<'_>) -> Limits {
     let default = Limits::default();
+    let connections = scope.whole("connections", default.connections);
     Limits {
-        connections: scope.whole("connections", default.connections),
+        connections,
+        connections_per_address: scope.whole("connections_per_address", connections),
         headers: scope.whole("headers", default.headers),
         header_bytes: scope.size("header_bytes", default.header_bytes),
         header_timeout: scope.duration("header_timeout", default.header_timeout),

@@ -19,6 +19,8 @@ pub struct Client {
     pub key_file: PathBuf,
     /// Every key that is valid now; more than one while a key is being replaced.
     pub keys: Vec<KeyDigest>,
+    /// Names it had before.
+    pub formerly: Vec<Arc<str>>,
 }
 
 /// A client's key as it is compared: by its SHA-256, in constant time.

@@ -58,6 +58,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            connections_per_address: 10_000,
             headers: 100,
             header_bytes: 32 << 10,
             header_timeout: Duration::from_secs(10),
@@ -124,6 +125,8 @@ impl Default for Idempotency {
             send_header: None,
             send_body: None,
             window: DAY,
+            scope: None,
+            exclude: Vec::new(),
         }
     }
 }
@@ -185,6 +188,7 @@ impl Default for Compensation {
             resend: false,
             lease: Duration::from_secs(30),
             on_failed: OnFailed::Drop,
+            reversal: None,
         }
     }
 }

@@ -11,6 +11,7 @@ use super::clients::Client;
 use super::file::fill::escape;
 use super::file::to_yaml;
 use super::file::units::{show_duration, show_size};
+use super::limits::RouteLimits;
 use super::resolved::{Config, LedgerUrl};
 use super::route::{Effects, Endpoint, Idempotency, ReceiptRule, Route, Upstream, Words};
 use super::snapshot::resend_words;
@@ -46,6 +47,7 @@ impl Config {
             "listen": self.listen.to_string(),
             "limits": {
                 "connections": self.limits.connections,
+                "connections_per_address": self.limits.connections_per_address,
                 "headers": self.limits.headers,
                 "header_bytes": show_size(self.limits.header_bytes),
                 "header_timeout": show_duration(self.limits.header_timeout),
@@ -71,7 +73,11 @@ impl Config {
 
 fn show_client(client: &Client) -> Value {
     let path = client.key_file.display().to_string();
-    json!({ "name": &*client.name, "key_file": escape(&path) })
+    json!({
+        "name": &*client.name,
+        "key_file": escape(&path),
+        "formerly": texts(client.formerly.iter()),
+    })
 }
 
 fn show_route(route: &Route) -> Value {
@@ -106,6 +112,9 @@ fn show_route(route: &Route) -> Value {
         );
     }
     put("accepted", word(route.accepted));
+    if route.limits != RouteLimits::default() {
+        put("limits", show_limits(&route.limits));
+    }
     put("timeouts", show_timeouts(policy));
     put("retry", show_retry(&policy.retry));
     put(
@@ -126,6 +135,21 @@ fn show_route(route: &Route) -> Value {
     }
     put("response", word(route.response));
     put("on_client_gone", word(policy.on_client_gone));
+    put("detect_new_ids", word(route.detect_new_ids));
+    put("formerly", texts(route.formerly.iter()));
+    Value::Object(shown)
+}
+
+fn show_limits(limits: &RouteLimits) -> Value {
+    let mut shown = Map::new();
+    for (key, rate) in [("rate", limits.rate), ("client_rate", limits.client_rate)] {
+        if let Some(rate) = rate {
+            shown.insert(key.to_owned(), rate.to_string().into());
+        }
+    }
+    if let Some(most) = limits.client_concurrent {
+        shown.insert("client_concurrent".to_owned(), most.into());
+    }
     Value::Object(shown)
 }
 
@@ -163,6 +187,22 @@ fn show_upstream(upstream: &Upstream) -> Value {
     shown["late_max"] = upstream.late_max.into();
     if let Some(field) = &upstream.tenant_header {
         shown["tenant_header"] = field.as_str().into();
+    }
+    if let Some(concurrency) = &upstream.concurrency {
+        shown["concurrency"] = json!({
+            "max": concurrency.max,
+            "queue": concurrency.queue,
+            "adaptive": word(concurrency.adaptive),
+        });
+    }
+    if let Some(budget) = &upstream.retry_budget {
+        shown["retry_budget"] = json!({
+            "ratio": budget.ratio,
+            "floor": budget.floor,
+            "per_client": budget.per_client,
+            "rounds": budget.rounds,
+            "receipts": budget.receipts,
+        });
     }
     shown["formerly"] = upstream.formerly.iter().map(|url| escape(url)).collect();
     shown
@@ -266,6 +306,11 @@ fn show_keys(keys: &Idempotency) -> Value {
     if !send.is_empty() {
         shown["send"] = Value::Object(send);
     }
+    if let Some(scope) = &keys.scope {
+        shown["scope"] = (&**scope).into();
+    }
+    let exclude = keys.exclude.iter().map(|place| escape(place.as_str()));
+    shown["exclude"] = exclude.collect();
     shown
 }
 

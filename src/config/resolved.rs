@@ -89,6 +89,8 @@ pub enum LogFormat {
 pub struct Limits {
     /// Open connections of callers.
     pub connections: usize,
+    /// Of these, from one address.
+    pub connections_per_address: usize,
     /// Header fields of one request.
     pub headers: usize,
     /// Bytes of one request's head.

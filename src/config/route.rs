@@ -13,6 +13,7 @@ use http::{HeaderMap, Method, StatusCode};
 
 use super::alert::AlertRule;
 use super::key_template::KeyTemplate;
+use super::limits::{Concurrency, RetryBudget, RouteLimits};
 use super::matcher::Matcher;
 use super::template::{JsonPointer, Template};
 use crate::call::policy::Policy;
@@ -45,6 +46,12 @@ pub struct Route {
     pub response: ResponseMode,
     /// The business key, and how long it and the call id bind.
     pub idempotency: Idempotency,
+    /// What is let in.
+    pub limits: RouteLimits,
+    /// What happens to the same request under a new id.
+    pub detect_new_ids: DetectNewIds,
+    /// Names this route had before.
+    pub formerly: Vec<Arc<str>>,
     /// Rounds of this route that may run at once (`compensation.workers`).
     pub compensation_workers: usize,
     /// Who is told when a human is needed; `None`: nobody.
@@ -76,6 +83,10 @@ pub struct Upstream {
     pub late_max: usize,
     /// The field that tells the tool who calls. `None`: the tool sees one name space of call ids.
     pub tenant_header: Option<HeaderName>,
+    /// Sends at once; `None`: unbounded.
+    pub concurrency: Option<Concurrency>,
+    /// What may be sent again; `None`: what each call's policy allows.
+    pub retry_budget: Option<RetryBudget>,
     /// Addresses this tool had before, normalised.
     pub formerly: Vec<Arc<str>>,
 }
@@ -173,7 +184,7 @@ pub struct CallIdRule {
     pub header: HeaderName,
     /// The first part of ids made here; the route's name when not set.
     pub prefix: Arc<str>,
-    /// Where a JSON body may carry it; always `None` until `flow` reads it (the key is refused).
+    /// Where a JSON body may carry it.
     pub body: Option<JsonPointer>,
 }
 
@@ -301,6 +312,17 @@ pub enum ResponseMode {
     Collect,
 }
 
+/// What happens to the same request under a new, gateway-made id while the first call is open
+/// (`detect_new_ids`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DetectNewIds {
+    /// It is sent; a warning and a counter tell of it.
+    #[default]
+    Warn,
+    /// It is refused.
+    Block,
+}
+
 /// How a derived key is hashed (`idempotency.hash`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyHash {
@@ -329,6 +351,10 @@ pub struct Idempotency {
     pub send_body: Option<JsonPointer>,
     /// How long ids and keys bind after their call was settled.
     pub window: Duration,
+    /// What keys belong to besides their client; the route's name unless another one is named.
+    pub scope: Option<Arc<str>>,
+    /// Places in a JSON body that do not make another request.
+    pub exclude: Vec<JsonPointer>,
 }
 
 impl Idempotency {

@@ -12,9 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use super::words::Word;
 use crate::call::policy::{
-    Compensation, Policy, PolicyError, Receipts, ResendOn, Retry, RetryNumbers, Timeouts,
+    Compensation, Policy, PolicyError, Receipts, ResendOn, Retry, RetryNumbers, Reversal, Timeouts,
     UnresolvedAnswer,
 };
+
+const NOT_FOUND: &str = "NOT_FOUND";
+const UNKNOWN: &str = "UNKNOWN";
 
 /// The form written; a higher one is refused.
 const VERSION: u8 = 1;
@@ -92,6 +95,15 @@ struct CompensationForm {
     resend: bool,
     lease: u64,
     on_failed: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reversal: Option<ReversalForm>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ReversalForm {
+    when: Vec<String>,
+    min_age: u64,
+    max_age: u64,
 }
 
 /// Writes a policy as one line of JSON.
@@ -132,6 +144,11 @@ pub fn encode(policy: &Policy) -> String {
             resend: policy.compensation.resend,
             lease: ms(policy.compensation.lease),
             on_failed: word(policy.compensation.on_failed),
+            reversal: policy.compensation.reversal.map(|reversal| ReversalForm {
+                when: when_words(reversal).map(str::to_owned).collect(),
+                min_age: ms(reversal.min_age),
+                max_age: ms(reversal.max_age),
+            }),
         },
         unresolved_status: policy.unresolved_status.as_u16(),
         unresolved_answer: policy.unresolved_answer.word().map(str::to_owned),
@@ -179,6 +196,7 @@ pub fn decode(text: &str) -> Result<Policy, SnapshotError> {
             resend: form.compensation.resend,
             lease: Duration::from_millis(form.compensation.lease),
             on_failed: read_word("on_failed", &form.compensation.on_failed)?,
+            reversal: form.compensation.reversal.map(read_reversal).transpose()?,
         },
         unresolved_status: status,
         unresolved_answer: answer,
@@ -216,6 +234,36 @@ fn read_retry(form: RetryForm) -> Result<Retry, SnapshotError> {
     .map_err(SnapshotError::Range)
 }
 
+/// The words of `reversal.when`.
+pub(super) fn when_words(reversal: Reversal) -> impl Iterator<Item = &'static str> {
+    let words = [(reversal.unknown, UNKNOWN), (reversal.not_found, NOT_FOUND)];
+    words
+        .into_iter()
+        .filter_map(|(on, word)| on.then_some(word))
+}
+
+fn read_reversal(form: ReversalForm) -> Result<Reversal, SnapshotError> {
+    let mut reversal = Reversal {
+        unknown: false,
+        not_found: false,
+        min_age: Duration::from_millis(form.min_age),
+        max_age: Duration::from_millis(form.max_age),
+    };
+    for word in form.when {
+        match &*word {
+            UNKNOWN => reversal.unknown = true,
+            NOT_FOUND => reversal.not_found = true,
+            _ => {
+                return Err(SnapshotError::Word {
+                    key: "reversal.when",
+                    value: word,
+                });
+            }
+        }
+    }
+    Ok(reversal)
+}
+
 fn read_receipt(form: ReceiptForm) -> Result<Receipts, SnapshotError> {
     Ok(Receipts {
         settle: Duration::from_millis(form.settle),
@@ -229,8 +277,8 @@ fn read_receipt(form: ReceiptForm) -> Result<Receipts, SnapshotError> {
 pub(super) const fn resend_words(choice: ResendOn) -> &'static [&'static str] {
     match choice {
         ResendOn::Nothing => &[],
-        ResendOn::NotFound => &["NOT_FOUND"],
-        ResendOn::NotFoundOrUnknown => &["NOT_FOUND", "UNKNOWN"],
+        ResendOn::NotFound => &[NOT_FOUND],
+        ResendOn::NotFoundOrUnknown => &[NOT_FOUND, UNKNOWN],
     }
 }
 

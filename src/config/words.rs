@@ -1,8 +1,11 @@
 //! The words of the configuration for our enums: one table each, read by the reader, the schema
 //! and the printer alike.
 
+use super::limits::Adaptive;
 use super::resolved::{LogFormat, LogLevel, Sync};
-use super::route::{Accepted, Credentials, HostMode, KeyHash, ResponseMode, UpstreamKind};
+use super::route::{
+    Accepted, Credentials, DetectNewIds, HostMode, KeyHash, ResponseMode, UpstreamKind,
+};
 use crate::call::alert::Event;
 use crate::call::outcome::Cause;
 use crate::call::policy::{BelieveNotFound, OnClientGone, OnFailed, Records, UnresolvedAnswer};
@@ -44,9 +47,11 @@ words! {
     UpstreamKind { Tool = "tool", Callgate = "callgate" }
     Credentials { Forward = "forward", None = "none" }
     Accepted { Final = "final", Pending = "pending" }
+    DetectNewIds { Warn = "warn", Block = "block" }
     KeyHash { Sha256 = "sha256", Md5 = "md5", Plain = "none" }
     ResponseMode { Auto = "auto", Stream = "stream", Collect = "collect" }
     Cause { Connect = "connect", Timeout = "timeout", Disconnect = "disconnect", Status = "5xx" }
+    Adaptive { Off = "off", Aimd = "aimd" }
     BelieveNotFound { Proven = "proven", Always = "always" }
     OnClientGone { Finish = "finish", Cancel = "cancel" }
     OnFailed { Drop = "drop", Keep = "keep" }

@@ -17,12 +17,14 @@ use super::join;
 use super::key::{self, Key};
 use super::running::{Asked, Entered, Lead};
 use super::told::{Problem, Told};
-use super::{Flow, Request, dedup, reading, record};
+use super::{Flow, Request, canonical, dedup, reading, record};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
 use crate::call::machine::Machine;
 use crate::call::policy::OnClientGone;
 use crate::call::time::{Mono, Wall};
+use crate::config::route::DetectNewIds;
+use crate::crash::{self, Point};
 use crate::ledger::{Begun, Claim, LedgerError, NewCall, StoredRequest};
 use crate::telemetry::labels::Bound;
 use crate::telemetry::log::{AttemptLine, CallLine};
@@ -56,8 +58,12 @@ impl Flow {
             );
         };
         let until = join::until(&request);
-        let fingerprint =
-            record::fingerprint(&request.method, request.target.as_str(), &request.body);
+        let fingerprint = canonical::fingerprint(
+            &request.method,
+            request.target.as_str(),
+            &request.body,
+            &request.route.conf.idempotency.exclude,
+        );
         let key = identified(&mut request);
         let fields = self.prepared(&mut request);
         let (key, refused) = match key {
@@ -93,31 +99,67 @@ impl Flow {
     }
 
     /// The first one at its call.
-    async fn lead(self: &Arc<Self>, core: &Core, visit: Visit, lead: Lead) -> Told {
-        let told = self.begin(core, visit, &lead).await;
+    async fn lead(self: &Arc<Self>, core: &Core, visit: Visit, mut lead: Lead) -> Told {
+        let conf = &visit.request.route.conf;
+        let alone = visit.is_nameless() && conf.detect_new_ids == DetectNewIds::Block;
+        let before = lead.stand(&conf.name, alone);
+        let told = match before.filter(|_| visit.is_nameless()) {
+            Some(first) => match visit.suspected(&first, core.clock.mono()) {
+                Some(refused) => visit.lined(refused, core),
+                None => self.begin(core, visit, &lead, false).await,
+            },
+            None => {
+                let wary = visit.is_nameless();
+                self.begin(core, visit, &lead, wary).await
+            }
+        };
         lead.tell(&told);
         told
     }
 
-    /// The ledger decides whether the call may be sent.
-    async fn begin(self: &Arc<Self>, core: &Core, visit: Visit, lead: &Lead) -> Told {
+    /// The ledger decides whether the call may be sent. A `wary` one is not, at first, while the
+    /// same request waits in the compensation queue.
+    async fn begin(
+        self: &Arc<Self>,
+        core: &Core,
+        visit: Visit,
+        lead: &Lead,
+        mut wary: bool,
+    ) -> Told {
         let mut joins = true;
+        crash::at(Point::Arrived);
         loop {
-            let known = match self.ledger.begin(self.record(&visit, core)).await {
+            let new = NewCall {
+                wary,
+                ..self.record(&visit, core)
+            };
+            let known = match self.ledger.begin(new).await {
                 Ok(Begun::Claimed(claim)) => {
                     lead.claimed();
+                    crash::at(Point::Claimed);
                     return self.drive(core, visit, claim, lead).await;
                 }
                 Ok(Begun::Known(known)) if known.same_request => known,
                 Ok(Begun::KeyTaken(known)) if known.same_request => known,
                 Ok(Begun::KeyTaken(_)) => return visit.refused(dedup::key_reused_problem(), core),
                 Ok(Begun::Known(_)) => return visit.refused(dedup::reused_problem(), core),
+                Ok(Begun::Alike(first)) => {
+                    match visit.suspected(&first.call.call_id, core.clock.mono()) {
+                        Some(refused) => return visit.lined(refused, core),
+                        None => {
+                            wary = false;
+                            continue;
+                        }
+                    }
+                }
                 Ok(Begun::Foreign) => return visit.refused(dedup::foreign_problem(), core),
                 Err(e) => return visit.refused(self.unrecorded(&visit.request, &e), core),
             };
             let call = &known.call;
             let runs = call.settled.is_none() && call.dead_letter.is_none();
-            if !(joins && runs && call.call_id != visit.request.call_id) {
+            let elsewhere =
+                call.call_id != visit.request.call_id || call.client != visit.request.client;
+            if !(joins && runs && elsewhere) {
                 return self.repeat(core, &visit, *known).await;
             }
             if let Some(told) = self.join_first(core, &visit, call).await {
@@ -165,6 +207,8 @@ impl Flow {
             policy: Arc::clone(&route.policy_text),
             fingerprint: asked.fingerprint,
             idempotency_key: asked.key.clone(),
+            scope: Arc::clone(&route.scope),
+            wary: false,
             business_key: business_key.clone(),
             request: StoredRequest {
                 method: request.method.clone(),
@@ -286,7 +330,11 @@ impl Visit {
 
     /// A refusal of this request.
     fn refused(&self, problem: Problem, core: &Core) -> Told {
-        let told = Told::refused(self.named(), problem);
+        self.lined(Told::refused(self.named(), problem), core)
+    }
+
+    /// What is told, with its line in the log.
+    fn lined(&self, told: Told, core: &Core) -> Told {
         self.line(&told, &[], core);
         told
     }

@@ -19,6 +19,7 @@ use crate::call::id::{CallId, ClientName};
 use crate::call::receipt::{Answer, Belief, Doubt, State};
 use crate::call::time::Mono;
 use crate::config::route::Credentials;
+use crate::crash::{self, Point};
 use crate::ledger::{Entry, Proof};
 use crate::telemetry::log::visible;
 use crate::telemetry::readiness::Trouble;
@@ -122,6 +123,7 @@ impl Drive {
 
     /// Weighs what was heard, keeps what it carried, records it.
     pub(super) fn heard(&mut self, heard: Heard) -> Answer {
+        crash::at(Point::Heard);
         let Heard { asked, took } = heard;
         let (answer, doubt) = self.weigh(&asked);
         self.decider.worked_on(asked.worked_on);

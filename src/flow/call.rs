@@ -53,14 +53,16 @@ pub(super) enum Place {
     Round(u32),
     /// A dead letter that a caller asks for again.
     Repeat(Hold),
+    /// A call that an operator has taken up.
+    Order(Hold),
 }
 
-/// Whether a repeat holds the lease of the dead letter it asks about.
+/// Whether a pass holds the lease of the dead letter it asks about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
     /// It does, and gives it back; so many rounds were done.
     Leased(u32),
-    /// It only asks: a human holds the call.
+    /// It only asks: a human, or somebody else, holds the call.
     Nothing,
 }
 
@@ -233,7 +235,7 @@ impl Call {
             max_kept: route.body.max_kept_response,
             mode: match self.place {
                 Place::Line => Mode::from(route.response),
-                Place::Round(_) | Place::Repeat(_) => Mode::Collect,
+                Place::Round(_) | Place::Repeat(_) | Place::Order(_) => Mode::Collect,
             },
         }
     }

@@ -24,7 +24,13 @@ const RUNNING_RETRY_AFTER: Duration = Duration::from_secs(1);
 pub fn told(known: &Known) -> Told {
     let call = &known.call;
     if let Some(settled) = &call.settled {
-        return replayed(call, settled);
+        return match settled.by {
+            SettledBy::Reversal => reversed(call),
+            SettledBy::Answer(_)
+            | SettledBy::Receipt
+            | SettledBy::NeverSent
+            | SettledBy::Operator => replayed(call, settled),
+        };
     }
     match call.dead_letter.as_ref().map(|letter| letter.state) {
         None => running(call),
@@ -134,7 +140,8 @@ fn reversed(call: &CallView) -> Told {
 fn queued(call: &CallView, state: DeadState) -> Told {
     let whose = match state {
         DeadState::Queued | DeadState::Running => "the gateway goes on asking the tool",
-        DeadState::Manual | DeadState::Discarded => "it is in front of an operator",
+        DeadState::Manual => "it is in front of an operator",
+        DeadState::Discarded => "an operator has given it up, and nothing is sent for it",
         DeadState::Settled | DeadState::Failed | DeadState::Reversing | DeadState::Reversed => {
             "its end is recorded"
         }
@@ -202,7 +209,7 @@ pub fn failed(by: SettledBy) -> Problem {
             Code::ResolvedAsFailed,
             "An operator resolved this call as failed. A new operation needs an id of its own.",
         ),
-        SettledBy::Answer(_) | SettledBy::Receipt | SettledBy::NeverSent => (
+        SettledBy::Answer(_) | SettledBy::Receipt | SettledBy::NeverSent | SettledBy::Reversal => (
             Code::ToolReportedFailure,
             "The tool's receipt says that this call failed, without an answer to show. \
              A new operation needs an id of its own.",

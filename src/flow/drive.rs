@@ -19,6 +19,7 @@ use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::receipt::Answer as Word;
 use crate::call::step::{Event, Step};
 use crate::call::time::{Mono, Wall};
+use crate::crash::{self, Point};
 use crate::ledger::{Entry, Intention, Written};
 use crate::telemetry::labels::AttemptResult;
 use crate::telemetry::log::AttemptLine;
@@ -118,9 +119,12 @@ impl Drive {
                     let told = Box::pin(self.park(parking)).await;
                     return self.leave(told);
                 }
-                Step::Send { .. } | Step::Ask | Step::Wait(_) | Step::CloseEarlier | Step::Keep => {
-                    self.perform(step).await
-                }
+                Step::Send { .. }
+                | Step::Ask
+                | Step::Wait(_)
+                | Step::CloseEarlier
+                | Step::Reverse { .. }
+                | Step::Keep => self.perform(step).await,
             };
         }
     }
@@ -135,9 +139,11 @@ impl Drive {
             Step::CloseEarlier => Box::pin(self.close()).await,
             // Nothing runs here that could be kept running, and what ends a call ends elsewhere:
             // to the machine this is an event that cannot happen.
-            Step::Keep | Step::PassHead(_) | Step::Answer(_) | Step::Park(_) => {
-                self.on(Event::Closed)
-            }
+            Step::Keep
+            | Step::PassHead(_)
+            | Step::Answer(_)
+            | Step::Park(_)
+            | Step::Reverse { .. } => self.on(Event::Closed),
         }
     }
 
@@ -200,6 +206,7 @@ impl Drive {
             if let Err(step) = self.intend(sent).await {
                 return step;
             }
+            crash::at(Point::ResendNoted);
             if let Some(cause) = cause {
                 self.call.route.metrics.retries.inc(cause);
             }
@@ -274,6 +281,7 @@ impl Drive {
     async fn ended(&mut self, attempt: Attempt, ended: Ended, trouble: Option<Box<str>>) -> Step {
         let (outcome, retry_after) = match ended {
             Ended::Collected(answer) => {
+                crash::at(Point::Answered);
                 let outcome = reading::read(&self.call.route.conf, &answer);
                 let said = (outcome, reading::retry_after(&answer.headers));
                 self.replies.put(attempt.n, Said::Answer(answer));
@@ -323,6 +331,7 @@ impl Drive {
     }
 
     async fn timed_out(&mut self, attempt: Attempt, exchange: Exchange) -> Step {
+        crash::at(Point::TimedOut);
         if exchange.is_unsent() {
             return self.unsent(attempt, "no connection in time");
         }
@@ -391,6 +400,7 @@ impl Drive {
     }
 
     async fn wait(&mut self, d: Duration) -> Step {
+        crash::at(Point::Waiting);
         let began = self.now();
         let slept = self.beside(crate::clock::sleep(d), true).await;
         self.waited += self.now().since(began);
@@ -402,6 +412,7 @@ impl Drive {
 
     async fn close(&mut self) -> Step {
         self.late.close().await;
+        crash::at(Point::Closed);
         self.on(Event::Closed)
     }
 
@@ -459,6 +470,7 @@ impl Drive {
     /// The caller can be told; what may still speak is heard in the background.
     pub(super) fn leave(self: Box<Self>, told: Told) -> Told {
         self.line(&told);
+        crash::at(Point::Telling);
         self.part();
         told
     }

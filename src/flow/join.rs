@@ -43,6 +43,7 @@ impl Flow {
         first: &CallView,
     ) -> Option<Told> {
         let asked = Asked {
+            client: first.client.clone(),
             call_id: first.call_id.clone(),
             ..visit.asked.clone()
         };

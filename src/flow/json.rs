@@ -13,18 +13,20 @@ use crate::config::template::JsonPointer;
 
 /// Why nothing can be found, or set, at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// The body is no JSON.
     NoJson,
     /// Nothing stands there.
     Missing,
+    /// What stands there is no text.
+    NoText,
     /// A name on the way stands twice in one object: readers disagree about which one counts.
     Twice,
 }
 
 /// A body that was proved to be JSON.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Json<'a>(&'a [u8]);
+pub(crate) struct Json<'a>(&'a [u8]);
 
 /// What stands at a place.
 enum Found {
@@ -36,7 +38,7 @@ enum Found {
 
 impl<'a> Json<'a> {
     /// Proves `body` to be JSON.
-    pub(super) fn read(body: &'a [u8]) -> Result<Self, Trouble> {
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, Trouble> {
         match serde_json::from_slice::<IgnoredAny>(body) {
             Ok(IgnoredAny) => Ok(Self(body)),
             Err(_) => Err(Trouble::NoJson),
@@ -56,6 +58,26 @@ impl<'a> Json<'a> {
             Some(_) => std::str::from_utf8(value)
                 .map(Cow::Borrowed)
                 .map_err(|_| Trouble::NoJson),
+        }
+    }
+
+    /// The text at a place; `None` when nothing stands there, or `null`.
+    ///
+    /// # Errors
+    /// What stands there is no text that can be read, or a name on the way stands twice.
+    pub(crate) fn text(self, at: &JsonPointer) -> Result<Option<Cow<'a, str>>, Trouble> {
+        let place = match self.find(at) {
+            Ok(Found::Value(place)) => place,
+            Ok(Found::Object { .. }) | Err(Trouble::Missing) => return Ok(None),
+            Err(trouble @ (Trouble::NoJson | Trouble::NoText | Trouble::Twice)) => {
+                return Err(trouble);
+            }
+        };
+        let value = &self.0[place];
+        match value.first() {
+            Some(b'n') => Ok(None),
+            Some(b'"') => string(value).map(Some).ok_or(Trouble::NoText),
+            Some(_) | None => Err(Trouble::NoText),
         }
     }
 
@@ -182,7 +204,7 @@ impl<'a> Json<'a> {
 }
 
 /// What a JSON string says.
-fn string(quoted: &[u8]) -> Option<Cow<'_, str>> {
+pub(super) fn string(quoted: &[u8]) -> Option<Cow<'_, str>> {
     let inner = quoted.get(1..quoted.len().checked_sub(1)?)?;
     if inner.contains(&b'\\') {
         serde_json::from_slice(quoted).ok().map(Cow::Owned)
@@ -192,7 +214,7 @@ fn string(quoted: &[u8]) -> Option<Cow<'_, str>> {
 }
 
 /// A name of a pointer without its escapes.
-fn unescaped(name: &str) -> Cow<'_, str> {
+pub(super) fn unescaped(name: &str) -> Cow<'_, str> {
     if name.contains('~') {
         Cow::Owned(name.replace("~1", "/").replace("~0", "~"))
     } else {

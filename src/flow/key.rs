@@ -50,18 +50,36 @@ pub(super) fn of(request: &Request<Bytes>) -> Result<Option<Key>, Problem> {
     }
     match &rule.key {
         Some(template) => derived(template, rule.hash, request).map(Some),
-        None if rule.required => Err(Problem::new(
-            Code::IdempotencyKeyRequired,
-            format!(
-                "This route demands an idempotency key. Send one in the field `{}`; use the same \
-                 one whenever you mean the same operation.",
-                rule.header
-            ),
-            Sent::Unknown,
-            Repeat::SameCallIdOnly,
-        )),
+        None if rule.required => Err(required(&request.route)),
         None => Ok(None),
     }
+}
+
+/// What is wrong with the key of a request whose body has not come yet, as far as its head tells.
+///
+/// # Errors
+/// The refusal to tell.
+pub fn refusal_by_head(headers: &HeaderMap, route: &Route) -> Result<(), Problem> {
+    let rule = &route.conf.idempotency;
+    let given = clients(headers, route)?;
+    if given.is_none() && rule.key.is_none() && rule.required {
+        return Err(required(route));
+    }
+    Ok(())
+}
+
+fn required(route: &Route) -> Problem {
+    let detail = format!(
+        "This route demands an idempotency key. Send one in the field `{}`; use the same one \
+         whenever you mean the same operation.",
+        route.conf.idempotency.header
+    );
+    Problem::new(
+        Code::IdempotencyKeyRequired,
+        detail,
+        Sent::Unknown,
+        Repeat::SameCallIdOnly,
+    )
 }
 
 /// The body as the tool gets it: with the key in the field the route names.
@@ -85,7 +103,7 @@ pub(super) fn in_body(request: &Request<Bytes>, key: &Key) -> Result<Option<Byte
     match set {
         Ok(body) => Ok(Some(Bytes::from(body))),
         Err(Trouble::NoJson) => Err(refuse("it is no JSON")),
-        Err(Trouble::Missing) => Err(refuse("it has no object there")),
+        Err(Trouble::Missing | Trouble::NoText) => Err(refuse("it has no object there")),
         Err(Trouble::Twice) => Err(refuse("a field on the way stands twice")),
     }
 }

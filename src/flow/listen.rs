@@ -7,6 +7,7 @@ use super::late::{Bounds, LateEnd};
 use super::reading;
 use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Event, Step};
+use crate::crash::{self, Point};
 use crate::ledger::Entry;
 use crate::upstream::{Ended, Exchange};
 
@@ -47,6 +48,7 @@ impl Drive {
             late: true,
             detail: None,
         });
+        crash::at(Point::LateAnswer);
         self.replies.put(n, said);
         Event::LateAnswer { n, reading }
     }

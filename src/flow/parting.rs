@@ -41,8 +41,9 @@ impl Unresolved {
         match call.place {
             call::Place::Line => Some(self.park(call, now)),
             call::Place::Round(round) => Some(self.next_round(round, now)),
-            call::Place::Repeat(Hold::Leased(rounds)) => Some(self.give_back(rounds)),
-            call::Place::Repeat(Hold::Nothing) => None,
+            call::Place::Repeat(Hold::Leased(rounds))
+            | call::Place::Order(Hold::Leased(rounds)) => Some(self.give_back(rounds, now)),
+            call::Place::Repeat(Hold::Nothing) | call::Place::Order(Hold::Nothing) => None,
         }
     }
 
@@ -55,7 +56,9 @@ impl Unresolved {
             Parked::Manual => Place::Manual,
             Parked::NeverSent => Place::NeverSent,
             // Never said in line; were it, the next round would find out.
-            Parked::AsBefore => Place::Queued { due: now },
+            Parked::AsBefore | Parked::Reversing(_) | Parked::Reversed => {
+                Place::Queued { due: now }
+            }
         };
         Intention::Park(Park {
             reason: self.parking.reason.as_str().into(),
@@ -77,16 +80,27 @@ impl Unresolved {
             },
             Parked::AsBefore => Intention::ReleaseLease,
             Parked::Manual | Parked::NeverSent => self.manual(round),
+            Parked::Reversing(wait) => self.reverse_again(now.after(wait)),
+            Parked::Reversed => Intention::Reversed,
         }
     }
 
-    /// A repeat gives the dead letter back; rounds and their times do not move.
-    fn give_back(&self, rounds: u32) -> Intention {
+    /// Whoever only borrowed the dead letter gives it back; rounds and their times do not move.
+    fn give_back(&self, rounds: u32, now: Wall) -> Intention {
         match self.parking.state {
             Parked::Manual => self.manual(rounds),
+            Parked::Reversing(wait) => self.reverse_again(now.after(wait)),
+            Parked::Reversed => Intention::Reversed,
             Parked::AsBefore | Parked::Queued(_) | Parked::Unsent(_) | Parked::NeverSent => {
                 Intention::ReleaseLease
             }
+        }
+    }
+
+    fn reverse_again(&self, due: Wall) -> Intention {
+        Intention::ReverseAgain {
+            due,
+            last_error: Arc::clone(&self.last_error),
         }
     }
 
@@ -104,8 +118,8 @@ impl Unresolved {
         match call.place {
             call::Place::Line => metrics.parked.inc(self.parking.reason),
             call::Place::Round(_) => {}
-            // What a repeat did not get is no news of the dead letter.
-            call::Place::Repeat(_) => return,
+            // What a repeat or an order did not get is no news of the dead letter.
+            call::Place::Repeat(_) | call::Place::Order(_) => return,
         }
         if let Some(denied) = denied(self.parking.reason) {
             metrics.denied.inc(denied);
@@ -128,9 +142,12 @@ impl Unresolved {
                 };
                 call.problem(Word::Unresolved, self.sends, problem)
             }
-            Parked::Queued(_) | Parked::Manual | Parked::AsBefore | Parked::NeverSent => {
-                self.unknown(call)
-            }
+            Parked::Queued(_)
+            | Parked::Manual
+            | Parked::AsBefore
+            | Parked::NeverSent
+            | Parked::Reversing(_)
+            | Parked::Reversed => self.unknown(call),
         }
     }
 
@@ -229,6 +246,8 @@ const fn denied(reason: Reason) -> Option<Denied> {
         | Reason::RoundsExhausted
         | Reason::RouteChanged
         | Reason::ReportedFailure
+        | Reason::ReversalRefused
+        | Reason::ReversalUnclear
         | Reason::Impossible => None,
     }
 }

@@ -26,6 +26,8 @@ use crate::upstream::{
     Answer, Core, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms, Upload,
 };
 
+mod tunnel;
+
 /// The body of a request without effects.
 #[derive(Debug)]
 pub enum PassBody {
@@ -63,6 +65,7 @@ impl Flow {
             let call = Some((request.call_id, request.source));
             return Told::refused_unseen(call, Code::BadRequest, detail);
         };
+        let wish = tunnel::wish(&request);
         let fields = Fields::new(self.prepared(&mut request));
         let total = request.route.conf.policy.timeouts.total;
         let mut pass = Pass {
@@ -74,7 +77,10 @@ impl Flow {
             lines: Vec::with_capacity(1),
             request: &request,
         };
-        let told = pass.run().await;
+        let told = match wish {
+            None => pass.run().await,
+            Some(wish) => Box::pin(pass.tunnel(wish)).await,
+        };
         pass.line(&told);
         told
     }
@@ -136,6 +142,12 @@ impl Pass<'_> {
             Ended::NotSent(why) => (Outcome::NotSent(why), None),
             Ended::Unclear(why) => (Outcome::Unclear(why), None),
         };
+        self.sent(n, cause, began, outcome);
+        (outcome, answer)
+    }
+
+    /// Counts and notes one send that has ended.
+    fn sent(&mut self, n: u8, cause: Option<Cause>, began: Mono, outcome: Outcome) {
         let took = self.core.clock.mono().since(began);
         let metrics = &self.request.route.metrics;
         metrics.attempts.inc(AttemptResult::from(outcome));
@@ -148,7 +160,6 @@ impl Pass<'_> {
             receipt: None,
             wait: Duration::ZERO,
         });
-        (outcome, answer)
     }
 
     fn outgoing(&mut self, n: u8, cause: Option<Cause>) -> Outgoing {

@@ -57,7 +57,7 @@ pub(super) fn word(route: &Route, shown: &Shown) -> Word {
     let headers = match shown {
         Shown::Whole(whole) => &whole.headers,
         Shown::Stream { headers, .. } => headers,
-        Shown::Problem(_) => return Word::Answered,
+        Shown::Problem(_) | Shown::Tunnel(_) => return Word::Answered,
     };
     match word_of(route, headers) {
         Some(word) if word == Word::Refused.as_str() => Word::Refused,
@@ -71,7 +71,7 @@ pub(super) fn came_through_a_gateway(shown: &Shown) -> bool {
     match shown {
         Shown::Whole(whole) => whole.headers.contains_key(X_CALL_ATTEMPTS),
         Shown::Stream { headers, .. } => headers.contains_key(X_CALL_ATTEMPTS),
-        Shown::Problem(_) => false,
+        Shown::Problem(_) | Shown::Tunnel(_) => false,
     }
 }
 

@@ -15,14 +15,15 @@ use http::uri::PathAndQuery;
 use super::admit::Visit;
 use super::call::{Call, Decider, Hold, Place, Sendable};
 use super::drive::Drive;
-use super::round::{known, recovered};
+use super::round::recovered;
 use super::running::Attendance;
 use super::told::{Told, Word};
 use super::{Flow, Route, dedup, record};
 use crate::call::recovery::{Patience, Recovery, Sending};
 use crate::call::step::{Event, Step};
 use crate::call::time::Wall;
-use crate::ledger::{CallView, Claim, DeadState, Due, Entry, Known, LedgerError};
+use crate::crash::{self, Point};
+use crate::ledger::{CallView, Claim, DeadState, Due, Entry, Known, LedgerError, Taker};
 use crate::telemetry::labels::AvoidedBy;
 use crate::telemetry::log::AttemptLine;
 use crate::upstream::Core;
@@ -38,6 +39,7 @@ type Brought = (Option<Told>, Vec<AttemptLine>);
 impl Flow {
     /// What a request is told whose id, or key, the same request took before.
     pub(super) async fn repeat(self: &Arc<Self>, core: &Core, visit: &Visit, known: Known) -> Told {
+        crash::at(Point::Repeated);
         let first = known.call.call_id.clone();
         let open = known.call.settled.is_none();
         let letter = known.call.dead_letter.as_ref().filter(|_| open);
@@ -101,9 +103,16 @@ impl Flow {
             self.with_human(core, visit, route, call)
         };
         let decider = Decider::Round(machine);
-        Drive::new(self, core, call, decider, Attendance::nobody())
-            .repeat()
-            .await
+        let row = call.claim.row;
+        let drive = Drive::new(self, core, call, decider, Attendance::nobody());
+        if !queued {
+            return drive.repeat().await;
+        }
+        let driving = self.calls.driven.take(row).await;
+        tokio::select! {
+            brought = drive.repeat() => brought,
+            () = driving.displaced() => nothing,
+        }
     }
 
     /// Leases the dead letter; `None` when somebody else has it by now.
@@ -117,18 +126,19 @@ impl Flow {
         let now = core.clock.wall();
         let until = self.lease_until(route, now);
         let owner = self.owner.clone();
-        let claimed = self
-            .ledger
-            .claim_letter(call.row, call.life, owner, now, until);
+        let claimed =
+            self.ledger
+                .claim_letter(call.row, call.life, (Taker::Caller, owner), now, until);
         let Some(due) = claimed.await? else {
             return Ok(None);
         };
+        crash::at(Point::Leased);
         let policy = self.policy_of(route, &due);
         let patience = Patience {
             deadline: visit.until,
             last_sent: last_sent(&due.call, now),
         };
-        let known = known(&due.call);
+        let known = self.known(&due.call, &policy, now);
         let Some(call) = repeated(route, visit, due) else {
             return Ok(None);
         };
@@ -153,12 +163,7 @@ impl Flow {
             client: view.client.clone(),
             call_id: view.call_id.clone(),
             source: view.source,
-            // Enough for a fact; no intention fits it.
-            claim: Claim {
-                row: view.row,
-                life: view.life,
-                fence: 0,
-            },
+            claim: Claim::none(view.row, view.life),
             request: Sendable {
                 method: request.method.clone(),
                 target: visit.target.clone(),
@@ -176,8 +181,9 @@ impl Flow {
             last_sent: Duration::ZERO,
         };
         let policy = Arc::clone(&route.conf.policy);
+        let known = self.known(view, &policy, core.clock.wall());
         let now = core.clock.mono();
-        let machine = Recovery::repeat(policy, now, patience, known(view), Sending::WithHuman);
+        let machine = Recovery::repeat(policy, now, patience, known, Sending::WithHuman);
         (call, machine)
     }
 

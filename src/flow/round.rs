@@ -5,6 +5,7 @@
 //! first sent to; where that tool is no longer configured it can only go to a human.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderValue;
 use http::uri::PathAndQuery;
@@ -15,11 +16,14 @@ use super::drive::Drive;
 use super::record;
 use super::routes::Route;
 use super::running::Attendance;
+use crate::call::outcome::{Outcome, Unclear};
 use crate::call::policy::Policy;
 use crate::call::receipt::State;
-use crate::call::recovery::{Recovery, Sending};
+use crate::call::recovery::{Known, Recovery, Sending};
 use crate::call::step::Reason;
+use crate::call::time::Wall;
 use crate::config::snapshot;
+use crate::crash::{self, Point};
 use crate::ledger::{CallView, Claim, Due, Intention, Written};
 use crate::telemetry::labels::Round;
 use crate::upstream::Core;
@@ -36,11 +40,14 @@ impl Flow {
         let metrics = Arc::clone(&route.metrics);
         let brought = match self.recovery(core, route, due) {
             Ok((call, machine, lease)) => {
+                crash::at(Point::Leased);
                 let claim = call.claim;
+                let driving = self.calls.driven.take(claim.row).await;
                 let drive = Drive::new(self, core, call, machine, Attendance::nobody());
                 tokio::select! {
                     brought = drive.round() => brought,
                     () = self.beat(claim, lease) => Round::LeaseLost,
+                    () = driving.displaced() => Round::LeaseLost,
                 }
             }
             Err(due) => self.without_route(*due).await,
@@ -50,7 +57,7 @@ impl Flow {
     }
 
     /// Extends the lease until it is lost.
-    async fn beat(&self, claim: Claim, lease: std::time::Duration) {
+    pub(super) async fn beat(&self, claim: Claim, lease: Duration) {
         loop {
             crate::clock::sleep(lease / BEATS_PER_LEASE).await;
             let until = self.clock.wall().after(lease);
@@ -68,7 +75,7 @@ impl Flow {
         core: &Core,
         route: Arc<Route>,
         due: Due,
-    ) -> Result<(Call, Decider, std::time::Duration), Box<Due>> {
+    ) -> Result<(Call, Decider, Duration), Box<Due>> {
         let Ok(target) = PathAndQuery::try_from(&*due.request.target) else {
             return Err(Box::new(due));
         };
@@ -77,7 +84,7 @@ impl Flow {
         // Rounds past the last go on asking what a gateway further in knows; they are the last.
         let last = u32::try_from(policy.compensation.rounds.len()).unwrap_or(u32::MAX);
         let round = (done + 1).min(last);
-        let known = known(&due.call);
+        let known = self.known(&due.call, &policy, self.clock.wall());
         let lease = policy.compensation.lease;
         let letter = due.call.dead_letter.as_ref();
         let cancelled = letter.is_some_and(|l| *l.reason == *Reason::Cancelled.as_str());
@@ -103,6 +110,24 @@ impl Flow {
                 );
                 Arc::clone(&route.conf.policy)
             }
+        }
+    }
+
+    /// What the row, and this process, know about a call when a pass over it begins.
+    pub(super) fn known(&self, call: &CallView, policy: &Policy, now: Wall) -> Known {
+        let letter = call.dead_letter.as_ref();
+        let closed = closed_at(call, policy);
+        Known {
+            open: self.late.is_open(call.row),
+            closed_for: closed.map_or(Duration::ZERO, |at| now.since(at)),
+            sent_for: call
+                .first_sent
+                .map_or(Duration::ZERO, |first| now.since(first)),
+            reversals: letter.map_or(0, |letter| letter.reversals),
+            ..Known::of(
+                u8::try_from(call.sends).unwrap_or(u8::MAX),
+                call.state != State::Received,
+            )
         }
     }
 
@@ -133,6 +158,22 @@ impl Flow {
     }
 }
 
+/// When at the latest every exchange of a parked call was closed, as far as the row tells: an
+/// attempt without a seen end may have gone on until its last bound.
+fn closed_at(call: &CallView, policy: &Policy) -> Option<Wall> {
+    let timeouts = &policy.timeouts;
+    let attempts = call.attempts().into_iter().map(|attempt| {
+        let open_for = match (attempt.outcome, attempt.took) {
+            (Some(Outcome::Answered(_) | Outcome::NotSent(_)), Some(took))
+            | (Some(Outcome::Unclear(Unclear::Disconnect)), Some(took)) => took,
+            (_, _) => timeouts.attempt.saturating_add(timeouts.late),
+        };
+        attempt.at.after(open_for)
+    });
+    let parked = call.dead_letter.as_ref().map(|letter| letter.create_time);
+    attempts.chain(parked).max()
+}
+
 /// A dead letter as a call that can be driven.
 pub(super) fn recovered(route: Arc<Route>, due: Due, target: PathAndQuery, place: Place) -> Call {
     let key = due.call.idempotency_key.as_ref();
@@ -154,12 +195,6 @@ pub(super) fn recovered(route: Arc<Route>, due: Due, target: PathAndQuery, place
         },
         route,
     }
-}
-
-/// Sends so far, and whether any of them may have had an effect.
-pub(super) fn known(call: &CallView) -> (u8, bool) {
-    let sends = u8::try_from(call.sends).unwrap_or(u8::MAX);
-    (sends, call.state != State::Received)
 }
 
 impl Call {

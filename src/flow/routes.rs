@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use http::Method;
 
+use super::alike::Lines;
 use super::late::Allowance;
 use super::proof::Trust;
 use crate::config::route::{ReceiptRule, Route as Written};
 use crate::config::snapshot;
-use crate::ledger::{Proof, ProofNote};
+use crate::ledger::{KeyScope, Proof, ProofNote};
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
 use crate::upstream::{ReceiptEndpoint, SetupError, Tool};
 
@@ -24,12 +25,16 @@ pub struct Route {
     pub conf: Arc<Written>,
     /// The policy as ledger rows keep it.
     pub policy_text: Arc<str>,
+    /// What its keys belong to.
+    pub scope: Arc<KeyScope>,
     /// Where it is counted.
     pub metrics: Arc<RouteMetrics>,
     /// The tool.
     pub tool: Arc<Tool>,
     /// What the tool can be asked; `None` when it has no receipts.
     pub receipts: Option<Receipts>,
+    /// Lines about suspected repeats (`detect_new_ids`).
+    pub repeats_logged: Lines,
     /// The bound on exchanges past their attempt timeout.
     pub late: Allowance,
 }
@@ -78,10 +83,12 @@ impl Routes {
             .find(|route| route.conf.matcher.matches(host, path, method))
     }
 
-    /// The route with this name.
+    /// The route with this name, or the one that had it before.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&Arc<Route>> {
-        self.0.iter().find(|route| *route.conf.name == *name)
+        let has = |route: &&Arc<Route>| *route.conf.name == *name;
+        let had = |route: &&Arc<Route>| route.conf.formerly.iter().any(|old| **old == *name);
+        self.0.iter().find(has).or_else(|| self.0.iter().find(had))
     }
 
     /// All of them, in order.
@@ -112,9 +119,17 @@ impl Route {
             }
             (None, _) | (_, None) => None,
         };
+        for former in &conf.formerly {
+            metrics.renamed(former, &conf.name);
+        }
         Ok(Arc::new(Self {
             policy_text: Arc::from(snapshot::encode(&conf.policy)),
+            scope: Arc::new(KeyScope {
+                name: Arc::clone(conf.idempotency.scope.as_ref().unwrap_or(&conf.name)),
+                formerly: conf.formerly.clone().into(),
+            }),
             metrics: metrics.route(&conf.name),
+            repeats_logged: Lines::default(),
             late: Allowance::new(conf.upstream.late_max),
             conf: Arc::clone(conf),
             tool,

@@ -8,7 +8,7 @@
 //! call id that nobody outside can predict; the names themselves are compared on a hit, and a call
 //! whose hash is taken by another one simply cannot be joined.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -18,6 +18,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::alike::{Alikes, Stand};
+use super::driven::Driven;
 use super::told::Told;
 use crate::call::id::{CallId, ClientName, Fingerprint};
 use crate::call::step::Event;
@@ -26,7 +28,10 @@ use crate::call::step::Event;
 #[derive(Debug, Default)]
 pub struct Calls {
     open: DashMap<u128, Arc<Running>>,
+    alikes: Arc<Alikes>,
     hash: [RandomState; 2],
+    /// Dead letters that are being driven, by a round or for a repeat.
+    pub(super) driven: Arc<Driven>,
 }
 
 /// What a request asks for: the call it names, and what makes it the same request.
@@ -85,6 +90,8 @@ pub(super) struct Lead {
     calls: Arc<Calls>,
     running: Arc<Running>,
     hash: u128,
+    /// Its place among the calls that ask for the same.
+    stand: Option<Stand>,
     over: bool,
 }
 
@@ -123,7 +130,7 @@ struct Attended {
 impl Calls {
     /// Takes a place at the call, the first one or one beside others.
     pub(super) fn enter(self: &Arc<Self>, asked: &Asked) -> Entered {
-        let hash = self.hash(&asked.client, &asked.call_id);
+        let hash = self.hash((&asked.client, &asked.call_id));
         let running = match self.open.entry(hash) {
             Entry::Occupied(taken) if taken.get().is_of(&asked.client, &asked.call_id) => {
                 return Entered::Second(Seat::beside(taken.get()));
@@ -139,13 +146,14 @@ impl Calls {
             calls: Arc::clone(self),
             running,
             hash,
+            stand: None,
             over: false,
         })
     }
 
     /// A place beside others at a call that is named by somebody else's request.
     pub(super) fn beside(&self, client: &ClientName, call_id: &CallId) -> Option<Seat> {
-        let found = self.open.get(&self.hash(client, call_id))?;
+        let found = self.open.get(&self.hash((client, call_id)))?;
         found.is_of(client, call_id).then(|| Seat::beside(&found))
     }
 
@@ -161,8 +169,8 @@ impl Calls {
         self.open.is_empty()
     }
 
-    fn hash(&self, client: &ClientName, call_id: &CallId) -> u128 {
-        let [high, low] = [0, 1].map(|n: usize| self.hash[n].hash_one((client, call_id)));
+    fn hash(&self, of: impl Hash) -> u128 {
+        let [high, low] = [0, 1].map(|n: usize| self.hash[n].hash_one(&of));
         u128::from(high) << 64 | u128::from(low)
     }
 }
@@ -181,6 +189,11 @@ impl Running {
             attended: Notify::new(),
             sends: AtomicU32::new(0),
         }
+    }
+
+    /// The call's id.
+    pub(super) const fn call_id(&self) -> &CallId {
+        &self.asked.call_id
     }
 
     /// Sends so far.
@@ -234,6 +247,16 @@ impl Running {
 }
 
 impl Lead {
+    /// Stands among the calls of `route` that ask for the same, until this call is told. The one
+    /// that stood there before; where `alone` is demanded and there is one, this one does not.
+    pub(super) fn stand(&mut self, route: &str, alone: bool) -> Option<CallId> {
+        let asked = &self.running.asked;
+        let hash = self.calls.hash((&asked.client, route, asked.fingerprint));
+        let (stand, before) = self.calls.alikes.stand(hash, &self.running, alone);
+        self.stand = stand;
+        before
+    }
+
     /// The ledger has made the call this request's.
     pub(super) fn claimed(&self) {
         let mut state = self.running.state.lock();
@@ -259,6 +282,7 @@ impl Lead {
     /// Tells those who joined what the first one is told.
     pub(super) fn tell(mut self, told: &Told) {
         self.remove();
+        self.stand = None;
         self.running.turn(|| Phase::Told(told.copy().map(Box::new)));
         self.over = true;
     }

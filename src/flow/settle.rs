@@ -18,6 +18,7 @@ use super::{reading, record};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
+use crate::crash::{self, Point};
 use crate::ledger::{Fact, FactWritten, News, SettledBy, Verdict, Written};
 use crate::telemetry::labels::{AvoidedBy, Round};
 use crate::telemetry::log::CallLine;
@@ -34,10 +35,12 @@ impl Drive {
         }
         let fact = self.fact(ending);
         let asks = self.call.route.receipts.is_some();
+        crash::at(Point::Settling);
         match Step::Answer(ending).entry(asks) {
             Durable::Nothing => self.flow.pursue(fact, &self.call),
             Durable::Intention | Durable::Fact => self.write(fact).await?,
         }
+        crash::at(Point::Settled);
         if matches!(ending, Ending::Success(_)) && self.call.place == Place::Line {
             self.probe();
         }
@@ -134,6 +137,11 @@ impl Drive {
         }
     }
 
+    /// The status that answered attempt `n`.
+    pub(super) fn status_of(&self, n: u8) -> Option<http::StatusCode> {
+        self.replies.get(n).map(Said::status)
+    }
+
     fn tell(&mut self, ending: Ending) -> Told {
         let sends = self.decider.tally().sends();
         match ending {
@@ -197,6 +205,11 @@ impl Drive {
 
     /// Puts the call into the queue, or in front of a human; one durable step.
     pub(super) async fn park(&mut self, parking: Parking) -> Told {
+        self.parked(parking).await.told(&self.call)
+    }
+
+    /// The same, for those who want to know whether it is on record.
+    pub(super) async fn parked(&mut self, parking: Parking) -> Unresolved {
         let now = self.wall();
         let mut unresolved = Unresolved {
             parking,
@@ -211,13 +224,15 @@ impl Drive {
         };
         self.note();
         let Some(intention) = unresolved.intention(&self.call, now) else {
-            return unresolved.told(&self.call);
+            return unresolved;
         };
+        crash::at(Point::Parking);
         let written = self
             .flow
             .ledger
             .append(self.call.claim, now, intention.clone())
             .await;
+        crash::at(Point::Parked);
         match written {
             Ok(Written::Applied) => unresolved.count(&self.call),
             Ok(Written::Stale) => unresolved.recorded = false,
@@ -231,7 +246,7 @@ impl Drive {
                 }
             }
         }
-        unresolved.told(&self.call)
+        unresolved
     }
 
     /// What went wrong last, for people: the last attempt of this run, and the last receipt.
@@ -296,8 +311,12 @@ impl Drive {
                 }
                 Step::Park(parking) => {
                     let brought = match parking.state {
-                        Parked::Queued(_) | Parked::Unsent(_) | Parked::AsBefore => Round::Again,
+                        Parked::Queued(_)
+                        | Parked::Unsent(_)
+                        | Parked::AsBefore
+                        | Parked::Reversing(_) => Round::Again,
                         Parked::Manual | Parked::NeverSent => Round::Manual,
+                        Parked::Reversed => Round::Reversed,
                     };
                     let told = self.park(parking).await;
                     drop(self.leave(told));
@@ -325,6 +344,7 @@ impl Drive {
         let (core, tasks) = (self.core.clone(), self.flow.tasks.clone());
         drop(core.spawn(tasks.track_future(async move {
             let report = passed.await;
+            crash::at(Point::Streaming);
             let reading = Reading::by_status(status);
             let outcome = match report.broken {
                 None => Outcome::Answered(reading),
@@ -344,6 +364,13 @@ impl Drive {
 }
 
 impl Said {
+    const fn status(&self) -> http::StatusCode {
+        match self {
+            Self::Answer(answer) => answer.status,
+            Self::Kept(reply) => reply.status,
+        }
+    }
+
     /// The answer itself, when its body was not streamed away.
     fn answer(self) -> Option<Answer> {
         match self {

@@ -5,13 +5,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 
 pub use crate::call::code::Word;
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
 use crate::call::receipt::State;
+use crate::upstream::Tunnel;
 
 /// What went wrong while a body was on its way; the text is for the log.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -55,6 +56,21 @@ pub enum Shown {
     },
     /// A problem document of the gateway.
     Problem(Problem),
+    /// The tool switched to another protocol and handed its connection over.
+    Tunnel(Box<Switched>),
+}
+
+/// A connection that was switched to another protocol (101).
+#[derive(Debug)]
+pub struct Switched {
+    /// End-to-end fields of the 101.
+    pub headers: HeaderMap,
+    /// The protocol, as the caller named it.
+    pub protocol: HeaderValue,
+    /// The tool's end, until the door takes it.
+    pub tunnel: Option<Tunnel>,
+    /// How long it may be silent in both directions.
+    pub idle: Duration,
 }
 
 impl Shown {
@@ -65,6 +81,7 @@ impl Shown {
             Self::Whole(whole) => whole.status,
             Self::Stream { status, .. } => *status,
             Self::Problem(problem) => problem.status,
+            Self::Tunnel(_) => StatusCode::SWITCHING_PROTOCOLS,
         }
     }
 
@@ -72,7 +89,7 @@ impl Shown {
     #[must_use]
     pub const fn code(&self) -> Option<Code> {
         match self {
-            Self::Whole(_) | Self::Stream { .. } => None,
+            Self::Whole(_) | Self::Stream { .. } | Self::Tunnel(_) => None,
             Self::Problem(problem) => Some(problem.code),
         }
     }
@@ -148,7 +165,7 @@ impl Told {
         let shown = match &self.shown {
             Shown::Whole(whole) => Shown::Whole(whole.clone()),
             Shown::Problem(problem) => Shown::Problem(problem.clone()),
-            Shown::Stream { .. } => return None,
+            Shown::Stream { .. } | Shown::Tunnel(_) => return None,
         };
         Some(Self {
             call: self.call.clone(),

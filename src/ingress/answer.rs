@@ -13,12 +13,14 @@ use http::request::Parts;
 use http::{Method, Response, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 
 use super::body::{Arriving, Fate, Payload, Reading, collect};
 use super::floor::Floor;
 use super::identify;
 use super::reply::{self, ReplyBody, Shape};
 use super::tether::{Tether, caught};
+use super::tunnel;
 use super::wire::Wire;
 use super::{Door, Faced, Request, Settings, receipts};
 use crate::call::id::{CallId, ClientName, IdSource};
@@ -79,8 +81,9 @@ struct Underway(Arc<Wire>);
 pub(super) async fn answer<D: Door>(
     room: Arc<Room<D>>,
     wire: Arc<Wire>,
-    request: http::Request<Incoming>,
+    mut request: http::Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Infallible> {
+    let upgrade = request.extensions_mut().remove::<OnUpgrade>();
     let underway = Underway::begin(&wire, request.body());
     let mut shape = Shape {
         id_field: X_CALL_ID,
@@ -99,7 +102,10 @@ pub(super) async fn answer<D: Door>(
     shape.close &= !wire.is_multiplexed();
     drop(underway);
     Ok(match told {
-        Ok(told) => reply::render(told, shape),
+        Ok(mut told) => {
+            tunnel::arm(&mut told, &wire, upgrade);
+            reply::render(told, shape)
+        }
         Err(own) => reply::finish(own, &shape),
     })
 }

@@ -33,7 +33,7 @@ impl Clients {
     #[must_use]
     pub fn new(clients: &[Client]) -> Self {
         let keys = clients.iter().flat_map(|client| {
-            let name = ClientName::new(&client.name);
+            let name = ClientName::new(&client.name).with_former(&client.formerly);
             client.keys.iter().map(move |key| (*key, name.clone()))
         });
         Self {
@@ -116,6 +116,7 @@ mod tests {
         let client = |name: &str, keys: &[&str]| Client {
             name: Arc::from(name),
             key_file: "unread".into(),
+            formerly: vec![Arc::from(format!("old-{name}"))],
             keys: keys
                 .iter()
                 .map(|key| KeyDigest::of(key.as_bytes()))

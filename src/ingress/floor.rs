@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Settings;
 use super::cores::Core;
 use super::reply::SLOW_HEAD;
+use super::seat::Seat;
 use super::wire::{Phase, Wire};
 use crate::call::code::Code;
 
@@ -62,7 +62,7 @@ struct Bounds {
 pub(super) struct Place {
     floor: Arc<Floor>,
     id: u64,
-    _open: TaskTrackerToken,
+    _seat: Seat,
 }
 
 impl Floor {
@@ -111,22 +111,22 @@ impl Floor {
         Arc::clone(&self.now)
     }
 
-    /// Puts a connection under the sweep's eyes. `open` counted it since it was dealt.
-    pub(super) fn enter(self: &Arc<Self>, wire: Arc<Wire>, open: TaskTrackerToken) -> Place {
+    /// Puts a connection under the sweep's eyes. `seat` counts it since it was dealt.
+    pub(super) fn enter(self: &Arc<Self>, wire: Arc<Wire>, seat: Seat) -> Place {
         let id = self.next.fetch_add(1, Relaxed);
         self.lines.lock().insert(id, wire);
         self.occupied.notify_one();
         Place {
             floor: Arc::clone(self),
             id,
-            _open: open,
+            _seat: seat,
         }
     }
 
     /// Gives back the place of a connection that never got here.
-    pub(super) fn turn_away(&self, open: TaskTrackerToken) {
+    pub(super) fn turn_away(&self, seat: Seat) {
         self.core.connections().fetch_sub(1, Relaxed);
-        drop(open);
+        drop(seat);
     }
 
     /// Closes every connection on which nothing was asked and nothing is owed.

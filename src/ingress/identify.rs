@@ -11,6 +11,7 @@ use crate::call::id::{CallId, CallIdError, IdSource};
 use crate::call::time::Wall;
 use crate::config::template::JsonPointer;
 use crate::entropy::Minter;
+use crate::flow::json::{Json, Trouble};
 use crate::telemetry::log::escaped;
 use crate::upstream::headers::X_CALL_ID_SOURCE;
 
@@ -23,6 +24,8 @@ pub(super) enum IdProblem {
     Header(CallIdError, String),
     /// The value in the body breaks the rules.
     Body(CallIdError, String),
+    /// Readers of the body would disagree about which id it carries.
+    TwiceInBody,
     /// The body carries something there that is no string.
     NoString,
     /// Header and body name two calls.
@@ -84,16 +87,19 @@ pub(super) fn from_headers(
 
 /// The call id in a JSON body, if it carries one. A body that is no JSON carries none.
 pub(super) fn from_body(body: &[u8], pointer: &JsonPointer) -> Result<Option<CallId>, IdProblem> {
-    let Ok(document) = serde_json::from_slice::<serde_json::Value>(body) else {
+    let text = match Json::read(body).and_then(|json| json.text(pointer)) {
+        Ok(text) => text,
+        Err(Trouble::NoJson | Trouble::Missing) => None,
+        Err(Trouble::NoText) => return Err(IdProblem::NoString),
+        Err(Trouble::Twice) => return Err(IdProblem::TwiceInBody),
+    };
+    let Some(id) = text else {
         return Ok(None);
     };
-    match document.pointer(pointer.as_str()) {
-        None | Some(serde_json::Value::Null) => Ok(None),
-        Some(serde_json::Value::String(id)) => CallId::parse(id.as_bytes())
-            .map(Some)
-            .map_err(|why| IdProblem::Body(why, escaped(id.as_bytes()))),
-        Some(_) => Err(IdProblem::NoString),
-    }
+    let id = id.as_bytes();
+    CallId::parse(id)
+        .map(Some)
+        .map_err(|why| IdProblem::Body(why, escaped(id)))
 }
 
 /// The one id that header and body agree on.
@@ -126,6 +132,9 @@ impl IdProblem {
                 "The call id in the body cannot be used: {why} (it was `{value}`). Send 1 to 256 \
                  bytes of visible ASCII without a comma, or leave it out."
             ),
+            Self::TwiceInBody => "A name on the way to the call id stands twice in the body, so \
+                                  it may carry two. Send each name once."
+                .to_owned(),
             Self::NoString => "The body carries a call id that is no string. Send a string, or \
                                leave it out."
                 .to_owned(),

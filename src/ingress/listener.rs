@@ -17,6 +17,7 @@ use super::Door;
 use super::answer::Room;
 use super::cores::Cores;
 use super::floor::Floor;
+use super::seat::Addresses;
 use crate::clock::Clock;
 use crate::config::Limits;
 use crate::entropy::Minter;
@@ -97,6 +98,7 @@ impl Ingress {
             listener,
             cores: Arc::clone(cores.all()),
             rooms,
+            addresses: Addresses::bounded(&settings.limits),
             settings,
             stop: stop.clone(),
         };

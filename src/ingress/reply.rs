@@ -15,6 +15,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
+use super::tunnel;
 use super::wire::Wire;
 use crate::call::id::CallId;
 use crate::flow::told::{BodyError, Shown, Stream, Told, Whole, Word};
@@ -80,6 +81,7 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
         same_id_only,
         recorded,
     } = told;
+    let switches = matches!(shown, Shown::Tunnel(_));
     let (mut status, mut headers, body) = match shown {
         Shown::Whole(whole) => whole_parts(whole, shape.head),
         Shown::Stream {
@@ -87,6 +89,11 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
             headers,
             body,
         } => (status, headers, stream_body(body, &shape)),
+        Shown::Tunnel(switched) => (
+            StatusCode::SWITCHING_PROTOCOLS,
+            tunnel::headers(&switched),
+            ReplyBody::empty(),
+        ),
         Shown::Problem(problem) => {
             let facts = problem::Facts {
                 call: call.as_ref(),
@@ -100,8 +107,8 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
             )
         }
     };
-    if status.is_informational() {
-        // 1xx never ends an exchange, and 101 would hand the connection over.
+    if status.is_informational() && !switches {
+        // 1xx never ends an exchange, and a 101 hands a connection over only as a tunnel.
         status = StatusCode::BAD_GATEWAY;
     }
     remove_inner(&mut headers);

@@ -1,7 +1,8 @@
 //! Serves one connection: HTTP/1 or HTTP/2 by its first bytes, until either side ends it.
 //!
 //! HTTP/1 goes to hyper's own server; the version-detecting one would cost every connection a
-//! buffer and a branch per read. Deliberately absent: upgrades.
+//! buffer and a branch per read. A connection that switches protocols goes on as a tunnel
+//! (`tunnel`), in the same place and under the same eyes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Door;
 use super::answer::{Room, answer};
+use super::seat::Seat;
 use super::wire::{Socket, Wire};
 use crate::config::Limits;
 use crate::telemetry::labels::Refusal;
@@ -48,12 +49,12 @@ enum Spoken {
     Nothing,
 }
 
-/// Serves a connection that was dealt to this core. `open` has counted it since.
+/// Serves a connection that was dealt to this core. `seat` counts it since.
 pub(super) async fn serve<D: Door>(
     room: Arc<Room<D>>,
     stream: std::net::TcpStream,
     peer: SocketAddr,
-    open: TaskTrackerToken,
+    seat: Seat,
 ) {
     let floor = Arc::clone(&room.floor);
     let wire = match TcpStream::from_std(stream) {
@@ -61,10 +62,10 @@ pub(super) async fn serve<D: Door>(
         Err(error) => {
             // Only a runtime that is ending refuses a socket.
             tracing::warn!(%error, "a connection could not be taken");
-            return floor.turn_away(open);
+            return floor.turn_away(seat);
         }
     };
-    let _place = floor.enter(Arc::clone(&wire), open);
+    let _place = floor.enter(Arc::clone(&wire), seat);
     match sniff(&room, &wire).await {
         Spoken::Http1 => {
             // A task of its own, which a reset can end: hyper reads nothing during a call.
@@ -100,16 +101,21 @@ async fn sniff<D: Door>(room: &Room<D>, wire: &Wire) -> Spoken {
 async fn serve_http1<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
     let io = TokioIo::new(Socket::new(Arc::clone(&wire)));
     let (of_requests, settings) = (Arc::clone(&room), Arc::clone(room.settings()));
+    let (of_tunnel, core) = (Arc::clone(&wire), room.floor.core.clone());
     let service =
         service_fn(move |request| answer(Arc::clone(&of_requests), Arc::clone(&wire), request));
     let ended = http1_builder(&settings.limits)
         .serve_connection(io, service)
+        .with_upgrades()
         .await;
     if let Err(error) = ended
         && error.is_parse()
     {
         settings.unrouted.refused.inc(Refusal::Malformed);
         tracing::debug!(%error, "a malformed request");
+    }
+    if let Some(switch) = of_tunnel.take_switch() {
+        switch.relay(&of_tunnel, &core).await;
     }
 }
 

@@ -13,12 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::line::Line;
+use super::tunnel::Switch;
 
 /// Bytes of an unread upload that are thrown away so that the answer is not lost to a reset.
 const LINGER_BYTES: usize = 1024 * 1024;
@@ -63,6 +65,8 @@ pub(super) struct Wire {
     /// A request's body was given up before its end.
     unread: AtomicBool,
     now: Arc<AtomicU32>,
+    /// What the connection goes on as, once its last answer (101) is out.
+    switch: Mutex<Option<Switch>>,
 }
 
 impl Phase {
@@ -97,7 +101,18 @@ impl Wire {
             uploading: AtomicBool::new(false),
             unread: AtomicBool::new(false),
             now,
+            switch: Mutex::new(None),
         })
+    }
+
+    /// Notes what the connection goes on as after the answer that is on its way.
+    pub(super) fn arm(&self, switch: Switch) {
+        *self.switch.lock() = Some(switch);
+    }
+
+    /// What the connection goes on as, now that HTTP has ended on it.
+    pub(super) fn take_switch(&self) -> Option<Switch> {
+        self.switch.lock().take()
     }
 
     pub(super) const fn stream(&self) -> &TcpStream {

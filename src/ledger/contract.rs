@@ -6,10 +6,13 @@
 pub(super) mod alerts;
 pub(super) mod aliases;
 pub(super) mod claims;
+pub(super) mod desk;
 pub(super) mod facts;
 pub(super) mod intentions;
+pub(super) mod jobs;
 pub(super) mod keeping;
 mod model;
+pub(super) mod names;
 pub(super) mod rounds;
 pub(super) mod stories;
 
@@ -21,7 +24,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::{
     Begun, CallView, Claim, DeadLetter, DeadState, Due, Fact, FactWritten, Filter, Intention, Kept,
-    Known, Ledger, NewCall, News, Owner, Park, Place, Reply, StoredRequest, Verdict, Written,
+    KeyScope, Known, Ledger, NewCall, News, Owner, Park, Place, Reply, StoredRequest, Verdict,
+    Written,
 };
 use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
 use crate::call::time::Wall;
@@ -75,6 +79,17 @@ macro_rules! suite {
                 a_joining_id_is_free_when_the_first_call_is_forgotten,
                 a_joining_id_of_an_earlier_life_is_free,
                 a_joining_id_goes_with_its_call_and_belongs_to_its_client,
+            }
+            names {
+                routes_with_one_scope_share_their_keys,
+                a_key_survives_the_renaming_of_its_route_and_client,
+                a_key_that_two_former_names_hold_is_the_first_ones,
+                a_call_id_survives_the_renaming_of_its_client,
+                a_joining_id_survives_the_renaming_of_its_client,
+                a_renamed_client_is_nobody_else,
+                who_is_wary_is_told_of_the_same_request_in_the_queue,
+                nobody_is_wary_of_what_is_over_or_of_others,
+                the_wary_come_after_id_and_key,
             }
             facts {
                 a_clean_call_needs_two_records,
@@ -138,6 +153,30 @@ macro_rules! suite {
                 calls_that_may_be_the_same_are_named,
                 an_id_of_several_clients_has_several_stories,
             }
+            desk {
+                a_resolved_call_is_settled_by_an_operator_with_a_line,
+                success_by_hand_keeps_the_key_and_failure_frees_it,
+                a_decision_made_twice_is_made_once,
+                a_decision_needs_a_dead_letter_that_nobody_works_on,
+                a_discarded_call_stays_unknown_and_is_never_sent,
+                what_was_given_up_is_forgotten_after_the_retention,
+                a_key_is_released_only_where_nothing_is_sent_again,
+                an_order_is_noted_before_and_completed_after,
+                the_last_receipt_stands_in_the_row,
+                dead_letters_stand_in_every_order_and_pages_meet,
+                dead_letters_are_found_by_text_and_by_a_set_of_states,
+                differences_are_listed_newest_first_with_what_was_recorded,
+                a_sample_is_spread_over_all_that_match,
+            }
+            jobs {
+                the_rows_of_a_job_are_fixed_when_it_is_made,
+                who_wants_the_same_joins_the_running_job,
+                a_job_of_nothing_is_none_and_there_are_only_so_many,
+                an_item_is_taken_once_and_ended_once,
+                what_a_dead_process_began_is_taken_again_and_first,
+                a_cancelled_job_begins_nothing_any_more,
+                an_ended_job_is_forgotten_after_the_retention,
+            }
         }
     };
 }
@@ -160,6 +199,8 @@ pub(super) fn call(text: &str) -> NewCall {
         policy: "policy one".into(),
         fingerprint: Fingerprint([7; 32]),
         idempotency_key: None,
+        scope: scope("orders", &[]),
+        wary: false,
         business_key: None,
         request: StoredRequest {
             method: Method::POST,
@@ -177,6 +218,14 @@ pub(super) fn call(text: &str) -> NewCall {
         promised: false,
         exclusive_id: true,
     }
+}
+
+/// A scope with the names it had before.
+pub(super) fn scope(name: &str, formerly: &[&str]) -> Arc<KeyScope> {
+    Arc::new(KeyScope {
+        name: name.into(),
+        formerly: formerly.iter().map(|name| (*name).into()).collect(),
+    })
 }
 
 pub(super) fn keyed(text: &str, key: &str) -> NewCall {

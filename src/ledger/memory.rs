@@ -5,6 +5,7 @@
 //! Deliberately absent: speed. It walks its rows where SQLite has an index.
 
 mod alerts;
+mod desk;
 mod row;
 mod story;
 
@@ -23,7 +24,7 @@ use super::view::DeadLetter;
 use super::{
     Begun, CallView, Claim, Cursor, DeadState, Due, Entry, Fact, FactWritten, Filter, Health,
     Intention, Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, PAGE_MAX, Page, Park,
-    Pending, Place, Proof, ProofNote, Purged, Recovered, RowId, Tally, Written,
+    Pending, Place, Proof, ProofNote, Purged, Recovered, RowId, Sort, Taker, Tally, Written,
 };
 use crate::call::alert::Event;
 use crate::call::id::{CallId, ClientName};
@@ -49,7 +50,16 @@ struct Books {
     aliases: BTreeMap<(CallId, ClientName), (RowId, u32, Wall)>,
     alerts: alerts::Alerts,
     last_row: i64,
+    desk: desk::Drawer,
     closed: bool,
+}
+
+/// Who claims one dead letter, and until when.
+struct Lease {
+    taker: Taker,
+    owner: Owner,
+    now: Wall,
+    until: Wall,
 }
 
 impl MemoryLedger {
@@ -104,48 +114,53 @@ fn injected() -> LedgerError {
 impl Books {
     fn begin(&mut self, new: NewCall) -> Begun {
         let (now, client) = (new.now, new.client.clone());
-        let with_id = |row: &&mut Row| row.view.call_id == new.call_id;
-        let mine = self
-            .rows
-            .values_mut()
-            .filter(with_id)
-            .find(|row| row.view.client == client);
-        let mine = match mine {
-            Some(row) if !row.held().is_free(now) => {
-                let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
-                return Begun::Known(row.known(same, now));
-            }
-            other => other.map(|row| row.view.row),
+        let is_taken = |row: &&mut Row| !row.held().is_free(now);
+        let mine = |row: &Row| {
+            row.view.call_id == new.call_id && client.is_or_was(row.view.client.as_str())
         };
-        let name = (new.call_id.clone(), client.clone());
-        if let Some(row) = self.by_alias(&name) {
-            if !row.held().is_free(now) {
-                let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
-                return Begun::Known(row.known(same, now));
+        let mut taken = self.rows.values_mut().filter(|row| mine(row));
+        if let Some(row) = taken.find(is_taken) {
+            let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
+            return Begun::Known(row.known(same, now));
+        }
+        for alias in std::iter::once(&client).chain(client.formerly()) {
+            let name = (new.call_id.clone(), alias.clone());
+            if let Some(row) = self.by_alias(&name) {
+                if !row.held().is_free(now) {
+                    let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
+                    return Begun::Known(row.known(same, now));
+                }
+                self.aliases.remove(&name);
             }
-            self.aliases.remove(&name);
         }
         let foreign = |row: &Row| {
             row.view.call_id == new.call_id
-                && row.view.client != client
+                && !client.is_or_was(row.view.client.as_str())
                 && row.view.upstream == new.upstream
                 && !row.held().is_free(now)
         };
         if new.exclusive_id && self.rows.values().any(foreign) {
             return Begun::Foreign;
         }
-        if let Some(holder) = self.rows.values_mut().find(|row| row.holds_key_of(&new)) {
+        for holder in self.rows.values_mut().filter(|row| row.holds_key_of(&new)) {
             if !holder.held().is_free(now) {
                 let same = holder.is_same(&new);
                 if same {
                     let first = (holder.view.row, holder.view.life, now);
-                    self.aliases.insert(name, first);
+                    self.aliases.insert((new.call_id, client), first);
                 }
                 return Begun::KeyTaken(holder.known(same, now));
             }
             holder.key_binds = false;
         }
-        let number = mine.unwrap_or_else(|| {
+        if new.wary
+            && let Some(first) = self.rows.values_mut().find(|row| row.is_alike(&new))
+        {
+            return Begun::Alike(first.known(true, now));
+        }
+        let own = |row: &&Row| mine(row) && row.view.client == client;
+        let own = self.rows.values().find(own).map(|row| row.view.row);
+        let number = own.unwrap_or_else(|| {
             self.last_row += 1;
             RowId(self.last_row)
         });
@@ -162,12 +177,16 @@ impl Books {
         self.rows.get_mut(row).filter(|row| row.view.life == *life)
     }
 
-    /// The calls whose keys came with this id, of any client.
-    fn aliases_of(&self, call_id: &CallId) -> impl Iterator<Item = &Row> {
+    /// The calls whose keys came with this id, of one client or of any.
+    fn aliases_of(
+        &self,
+        call_id: &CallId,
+        is_meant: impl Fn(&ClientName) -> bool,
+    ) -> impl Iterator<Item = &Row> {
         let names = self
             .aliases
             .iter()
-            .filter(move |((id, _), _)| id == call_id);
+            .filter(move |((id, client), _)| id == call_id && is_meant(client));
         names.filter_map(|(_, (row, life, _))| {
             let row = self.rows.get(row)?;
             (row.view.life == *life).then_some(row)
@@ -194,7 +213,7 @@ impl Books {
         if weight == Weight::Gone {
             return FactWritten::Gone;
         }
-        row.view.history.extend(fact.entries);
+        row.note(fact.entries);
         match weight {
             Weight::Gone => FactWritten::Gone,
             Weight::Repeats => FactWritten::Repeated,
@@ -215,11 +234,12 @@ impl Books {
             return;
         };
         for entry in entries {
-            row.note(life, entry);
+            row.note_of(life, entry);
         }
     }
 
     fn claim_due(&mut self, owner: &Owner, now: Wall, lease_until: Wall, limit: usize) -> Vec<Due> {
+        self.give_back_by_hand(now);
         let mut due: Vec<_> = self
             .rows
             .values()
@@ -238,11 +258,24 @@ impl Books {
             .collect()
     }
 
-    fn claim_letter(&mut self, row: RowId, life: u32, lease: (&Owner, Wall, Wall)) -> Option<Due> {
-        let (owner, now, until) = lease;
+    fn claim_letter(&mut self, row: RowId, life: u32, lease: &Lease) -> Option<Due> {
         let row = self.rows.get_mut(&row)?;
-        let waits = row.view.life == life && row.held().dead == Some(DeadState::Queued);
-        waits.then(|| row.claim_round(owner, now, until))
+        row.held()
+            .lends_to(lease.taker, life)
+            .then(|| row.claim_round(&lease.owner, lease.now, lease.until))
+    }
+
+    /// What an operator's order left behind whose lease ran out goes back in front of a human.
+    fn give_back_by_hand(&mut self, now: Wall) {
+        let letters = self
+            .rows
+            .values_mut()
+            .filter_map(|row| row.view.dead_letter.as_mut());
+        for letter in letters.filter(|letter| letter.by_hand) {
+            if letter.lease_until.is_some_and(|until| until <= now) {
+                letter.give_back();
+            }
+        }
     }
 
     fn recover(&mut self, owner: &Owner, now: Wall, dead: OwnerTest) -> Recovered {
@@ -254,7 +287,10 @@ impl Books {
             if let Some(letter) = &mut row.view.dead_letter {
                 let holder = letter.owner.clone().zip(letter.lease_until);
                 if holder.is_some_and(|(holder, lease)| is_dead(&holder, lease)) {
-                    letter.release(DeadState::Queued);
+                    letter.give_back();
+                    if letter.state == DeadState::Reversing {
+                        letter.next_retry_time = Some(now);
+                    }
                     recovered.requeued += 1;
                 }
             } else if row.view.settled.is_none() && is_dead(&row.view.owner, row.view.lease_until) {
@@ -292,21 +328,22 @@ impl Books {
 
     fn dead_letters(&self, filter: &Filter, from: Option<Cursor>, limit: usize) -> Page {
         let limit = limit.clamp(1, PAGE_MAX);
-        let cursor = |letter: &DeadLetter| Cursor {
-            row: letter.row,
-            life: letter.life,
-        };
+        let sort = filter.sort;
+        let place = |letter: &DeadLetter| sort.behind(letter);
         let mut items: Vec<DeadLetter> = self
             .letters()
-            .filter(|letter| from.is_none_or(|from| cursor(letter) > from))
             .filter(|letter| row::matches(filter, letter))
-            .take(limit + 1)
+            .filter(|letter| from.is_none_or(|from| row::stands_after(sort, letter, from)))
             .cloned()
             .collect();
+        items.sort_by_key(place);
+        if sort == Sort::Newest {
+            items.reverse();
+        }
         let more = items.len() > limit;
         items.truncate(limit);
         Page {
-            next: if more { items.last().map(cursor) } else { None },
+            next: if more { items.last().map(place) } else { None },
             items,
         }
     }
@@ -341,7 +378,9 @@ impl Books {
             self.rows.remove(row);
             self.aliases.retain(|_, (of, ..)| of != row);
             self.forget_alerts(*row);
+            self.desk.forget(*row);
         }
+        self.desk.purge(now, retention);
         Purged {
             calls: ripe.len() as u64,
             more: ripe.len() >= batch,
@@ -380,11 +419,21 @@ impl Ledger for MemoryLedger {
         &self,
         row: RowId,
         life: u32,
-        owner: Owner,
+        (taker, owner): (Taker, Owner),
         now: Wall,
         lease_until: Wall,
     ) -> Pending<Option<Due>> {
-        self.write(|books| books.claim_letter(row, life, (&owner, now, lease_until)))
+        let lease = Lease {
+            taker,
+            owner,
+            now,
+            until: lease_until,
+        };
+        self.write(|books| books.claim_letter(row, life, &lease))
+    }
+
+    fn dossier(&self, row: RowId) -> Pending<Option<Due>> {
+        self.read(|books| books.rows.get(&row).map(Row::dossier))
     }
 
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {
@@ -406,8 +455,7 @@ impl Ledger for MemoryLedger {
             let is_meant = |of: &ClientName| client.as_ref().is_none_or(|c| c == of);
             let named = |row: &&Row| row.view.call_id == call_id && is_meant(&row.view.client);
             books
-                .aliases_of(&call_id)
-                .filter(|row| is_meant(&row.view.client))
+                .aliases_of(&call_id, is_meant)
                 .chain(books.rows.values().filter(named))
                 .map(|row| row.view.clone())
                 .collect()

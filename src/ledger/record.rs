@@ -35,6 +35,32 @@ pub struct Claim {
     pub fence: i64,
 }
 
+/// What keys belong to besides their client (`idempotency.scope`): routes with the same scope
+/// share their keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyScope {
+    /// Its name: the route's, unless the operator named another one.
+    pub name: Arc<str>,
+    /// Names it had before, under which keys may still bind; those of the route among them.
+    pub formerly: Box<[Arc<str>]>,
+}
+
+impl KeyScope {
+    /// A scope that never had another name.
+    #[must_use]
+    pub fn new(name: &Arc<str>) -> Self {
+        Self {
+            name: Arc::clone(name),
+            formerly: Box::default(),
+        }
+    }
+
+    /// The name it has and those it had.
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        std::iter::once(&self.name).chain(&self.formerly)
+    }
+}
+
 /// A call as it enters the ledger.
 #[derive(Clone, Debug)]
 pub struct NewCall {
@@ -54,8 +80,12 @@ pub struct NewCall {
     pub fingerprint: Fingerprint,
     /// The idempotency key, when the call has one.
     pub idempotency_key: Option<Arc<str>>,
+    /// What that key belongs to, besides the client.
+    pub scope: Arc<KeyScope>,
     /// The key before it was hashed, for people who look for it.
     pub business_key: Option<Arc<str>>,
+    /// Whether an unresolved call with the same request stands in the way (`detect_new_ids`).
+    pub wary: bool,
     /// What is sent, and sent again.
     pub request: StoredRequest,
     /// The trace it belongs to (`traceparent`), for sends by rounds.
@@ -76,6 +106,13 @@ pub struct NewCall {
     /// Whether clients share one name space at the tool (no `upstream.tenant_header`): then another
     /// client's use of the id is refused.
     pub exclusive_id: bool,
+}
+
+impl NewCall {
+    /// Whether `name` is the name of this call's route, or one it had.
+    pub(super) fn is_route(&self, name: &str) -> bool {
+        *self.route == *name || self.scope.formerly.iter().any(|old| **old == *name)
+    }
 }
 
 /// The request as it is kept for resends.
@@ -104,6 +141,9 @@ pub enum Begun {
     KeyTaken(Box<Known>),
     /// Another client uses this id at the same upstream. No details for this one.
     Foreign,
+    /// Nothing stands in the way of the id or key, but the same request of this client waits in
+    /// the compensation queue under another id. Only for those who are wary of that.
+    Alike(Box<Known>),
 }
 
 /// A call that was there before.
@@ -138,6 +178,24 @@ pub enum Kept {
         /// Its SHA-256.
         sha256: [u8; 32],
     },
+}
+
+impl Claim {
+    /// Enough for a fact; no intention fits it.
+    #[must_use]
+    pub const fn none(row: RowId, life: u32) -> Self {
+        Self {
+            row,
+            life,
+            fence: 0,
+        }
+    }
+
+    /// Whether somebody holds it.
+    #[must_use]
+    pub const fn is_one(self) -> bool {
+        self.fence > 0
+    }
 }
 
 impl Owner {

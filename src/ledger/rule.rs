@@ -3,7 +3,7 @@
 
 use super::record::Claim;
 use super::step::{Contradiction, Intention, News, Verdict};
-use super::view::DeadState;
+use super::view::{DeadState, Taker};
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 
@@ -15,11 +15,15 @@ pub(super) struct Held {
     pub(super) state: State,
     /// Whether a repeat of the id meets this call.
     pub(super) binds: bool,
+    /// The last of settlement and replay, from which the window of a settled call runs.
+    pub(super) touched: Wall,
     /// End of the window of a settled call.
     pub(super) remembered_until: Wall,
     pub(super) sends: u32,
     /// The dead letter of this life.
     pub(super) dead: Option<DeadState>,
+    /// How often its reversal was sent. Past none the original is over, whatever the state.
+    pub(super) reversals: u32,
 }
 
 /// What becomes of a fact.
@@ -34,7 +38,24 @@ pub(super) enum Weight {
     Gone,
 }
 
+/// Times of replays are kept to the second, rounded up, so that a storm of them is read and not
+/// written. A window is never shorter by that, and less than a second longer.
+const TOUCH_MS: i64 = 1_000;
+
 impl Held {
+    /// From when the window runs after a replay at `now`; `None` when it does so already.
+    pub(super) const fn renewed(&self, now: Wall) -> Option<Wall> {
+        if !self.is_settled() || self.touched.0 >= now.0 {
+            return None;
+        }
+        let late = now.0.rem_euclid(TOUCH_MS);
+        Some(Wall(if late == 0 {
+            now.0
+        } else {
+            now.0.saturating_add(TOUCH_MS - late)
+        }))
+    }
+
     /// A terminal state and the end of a call are the same thing in the ledger.
     pub(super) const fn is_settled(&self) -> bool {
         self.state.is_terminal()
@@ -54,17 +75,36 @@ impl Held {
     /// Whether an intention fits the state, its claim being current.
     pub(super) fn allows(&self, intention: &Intention) -> bool {
         match intention {
-            Intention::Send { n, .. } => self.is_worked_on() && *n == self.sends + 1,
-            Intention::Park(_) => self.dead.is_none(),
-            Intention::NextRound { .. } | Intention::Manual { .. } | Intention::ReleaseLease => {
-                self.dead == Some(DeadState::Running)
+            Intention::Send { n, .. } => {
+                self.is_worked_on() && self.reversals == 0 && *n == self.sends + 1
             }
+            Intention::Park(_) => self.dead.is_none(),
+            Intention::NextRound { .. } => self.dead == Some(DeadState::Running),
+            Intention::Reverse { n, .. } => self.is_leased() && *n == self.reversals + 1,
+            Intention::ReverseAgain { .. } | Intention::Reversed => {
+                self.dead == Some(DeadState::Reversing)
+            }
+            Intention::Manual { .. } | Intention::ReleaseLease => self.is_leased(),
         }
+    }
+
+    /// Whether one dead letter of `life` may be claimed now.
+    pub(super) fn lends_to(&self, taker: Taker, life: u32) -> bool {
+        let waits = match taker {
+            Taker::Caller => matches!(self.dead, Some(DeadState::Queued)),
+            Taker::Operator => matches!(self.dead, Some(DeadState::Queued | DeadState::Manual)),
+        };
+        self.life == life && waits && !self.is_settled()
     }
 
     /// In line, or in a round: somebody holds a lease that can be extended.
     pub(super) fn is_worked_on(&self) -> bool {
-        matches!(self.dead, None | Some(DeadState::Running))
+        self.dead.is_none() || self.is_leased()
+    }
+
+    /// A pass over the dead letter holds a lease.
+    fn is_leased(&self) -> bool {
+        matches!(self.dead, Some(DeadState::Running | DeadState::Reversing))
     }
 
     /// Weighs a fact about `life` against what is held.
@@ -72,7 +112,10 @@ impl Held {
         if self.life != life {
             return Weight::Gone;
         }
-        if matches!(self.dead, Some(DeadState::Reversing | DeadState::Reversed)) {
+        if self.dead == Some(DeadState::Reversed) && news.verdict() == Verdict::Failed {
+            return Weight::Repeats;
+        }
+        if self.reversals > 0 {
             return Weight::Contradicts(Contradiction::Reversal);
         }
         if !self.is_settled() {

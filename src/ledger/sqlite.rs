@@ -13,7 +13,9 @@ mod alerts;
 mod append;
 mod begin;
 mod checkpoint;
+mod claim;
 mod db;
+mod desk;
 mod fact;
 mod history;
 mod list;
@@ -21,6 +23,7 @@ mod open;
 mod queue;
 mod read;
 mod reply;
+mod reversal;
 mod shared;
 pub mod stopped;
 mod story;
@@ -50,7 +53,7 @@ use super::step::{Entry, Fact, FactWritten, Intention, Written};
 use super::story::Story;
 use super::view::{
     CallView, Cursor, Due, Filter, Health, OwnerTest, Page, Proof, ProofNote, Purged, Recovered,
-    Tally,
+    Taker, Tally,
 };
 use super::{Begun, Claim, Ledger, LedgerError, NewCall, Owner, Pending, RowId};
 use crate::call::alert::Event;
@@ -246,7 +249,7 @@ impl Ledger for SqliteLedger {
         limit: usize,
     ) -> Pending<Vec<Due>> {
         self.write(Lane::Reserved, move |db| {
-            sweep::claim_due(db, &owner, now, lease_until, limit)
+            claim::due(db, &owner, now, lease_until, limit)
         })
     }
 
@@ -254,13 +257,17 @@ impl Ledger for SqliteLedger {
         &self,
         row: RowId,
         life: u32,
-        owner: Owner,
+        taker: (Taker, Owner),
         now: Wall,
         lease_until: Wall,
     ) -> Pending<Option<Due>> {
         self.write(Lane::Reserved, move |db| {
-            sweep::claim_letter(db, (row, life), &owner, now, lease_until)
+            claim::letter(db, (row, life), (taker.0, &taker.1), now, lease_until)
         })
+    }
+
+    fn dossier(&self, row: RowId) -> Pending<Option<Due>> {
+        self.read(move |conn| read::dossier(conn, row))
     }
 
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {

@@ -50,7 +50,24 @@ pub enum Intention {
         /// What the last one came to.
         last_error: Arc<str>,
     },
-    /// Give the claim back without having done a round: the dead letter is due as before. (An
+    /// Send the reversal (again): from now on nothing is sent for the original by any door, and
+    /// what the tool says about it is a difference. The lease is extended in the same step.
+    Reverse {
+        /// Which send of the reversal this is, 1-based. Must be exactly one more than those noted.
+        n: u32,
+        /// Until when the claim holds now.
+        lease_until: Wall,
+    },
+    /// Whether the reversal took effect is not known yet; it is sent again then.
+    ReverseAgain {
+        /// When.
+        due: Wall,
+        /// What this one came to.
+        last_error: Arc<str>,
+    },
+    /// The tool has undone the call: it ends, and keeps its id and its key.
+    Reversed,
+    /// Give the claim back without having done a round: the dead letter waits as before. (An
     /// in-line call has nobody to give it to: it is parked instead, and this is stale.)
     ReleaseLease,
 }
@@ -269,6 +286,26 @@ pub enum Entry {
         /// Rounds done so far.
         round: u32,
     },
+    /// The reversal was sent. Written by [`Intention::Reverse`] only.
+    Reversing {
+        /// When.
+        at: Wall,
+        /// Which send of it, 1-based.
+        n: u32,
+    },
+    /// A send of the reversal ended.
+    Undone {
+        /// When.
+        at: Wall,
+        /// Which send of it.
+        n: u32,
+        /// How.
+        outcome: Outcome,
+        /// How long it took.
+        took: Duration,
+        /// What exactly, for people.
+        detail: Option<Arc<str>>,
+    },
     /// A contradiction seen outside [`Fact`]; recorded once per kind in `differences`.
     Differs {
         /// When.
@@ -319,6 +356,8 @@ impl Entry {
             | Self::Reconnected { at, .. }
             | Self::Claimed { at, .. }
             | Self::Parked { at, .. }
+            | Self::Reversing { at, .. }
+            | Self::Undone { at, .. }
             | Self::Differs { at, .. } => *at,
         }
     }

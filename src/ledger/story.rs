@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
+use super::desk::AuditLine;
 use super::step::Entry;
 use super::view::{CallView, DeadLetter, Difference, SettledBy};
 use crate::call::id::{CallId, ClientName, IdSource};
@@ -37,6 +38,8 @@ pub struct Story {
     pub past: Vec<Life>,
     /// Ids that came with its key and stand for it.
     pub aliases: Vec<Alias>,
+    /// What operators did about it, oldest first.
+    pub acts: Vec<AuditLine>,
     /// Other calls of this client on this route with its key, or with the same request.
     pub kin: Vec<Kin>,
     /// Whether every call of the ledger was looked at for kin.

@@ -92,6 +92,8 @@ pub enum SettledBy {
     Receipt,
     /// The certainty that it was never sent.
     NeverSent,
+    /// Its reversal: the work was undone.
+    Reversal,
     /// A human.
     Operator,
 }
@@ -161,6 +163,12 @@ pub struct DeadLetter {
     pub lease_until: Option<Wall>,
     /// When it ended, if it did.
     pub ended_at: Option<Wall>,
+    /// An operator's order holds it, and it goes back in front of a human.
+    pub by_hand: bool,
+    /// How often its reversal was sent. Past none, the original is never sent again.
+    pub reversals: u32,
+    /// What the receipt said when it was asked last.
+    pub last_receipt: Option<Answer>,
 }
 
 /// The state of a dead letter.
@@ -195,6 +203,15 @@ pub struct Due {
     pub request: StoredRequest,
     /// The policy it lives by.
     pub policy: Arc<str>,
+}
+
+/// On whose behalf one dead letter is claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taker {
+    /// A caller who repeats the call: only what waits in the queue, and it goes back there.
+    Caller,
+    /// An operator: also what waits for a human, which goes back in front of a human.
+    Operator,
 }
 
 /// Whose claims are void.
@@ -234,18 +251,42 @@ pub struct Filter {
     pub key: Option<Arc<str>>,
     /// With this call id.
     pub call_id: Option<CallId>,
+    /// Whose receipt said this when it was asked last.
+    pub receipt: Option<Answer>,
+    /// With this text in the call id, a key, the reason or the last error, whatever its case.
+    pub text: Option<Arc<str>>,
+    /// In one of these states, when there are any.
+    pub within: &'static [DeadState],
+    /// In which order.
+    pub sort: Sort,
+}
+
+/// The order of a list of dead letters; calls that are equal in it stand oldest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sort {
+    /// The oldest call first.
+    #[default]
+    Oldest,
+    /// The newest call first.
+    Newest,
+    /// The one whose next round is due first; those without one last.
+    Due,
+    /// The one that failed most often first.
+    Fails,
 }
 
 /// Where a page of dead letters begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
-    /// After this row,
+    /// After this place in the order, for orders that have one beside the row,
+    pub at: i64,
+    /// after this row,
     pub row: RowId,
     /// in this life.
     pub life: u32,
 }
 
-/// A page of dead letters, oldest call first.
+/// A page of dead letters.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// The rows.
@@ -334,6 +375,8 @@ impl CallView {
                 | Entry::Reconnected { .. }
                 | Entry::Claimed { .. }
                 | Entry::Parked { .. }
+                | Entry::Reversing { .. }
+                | Entry::Undone { .. }
                 | Entry::Differs { .. } => {}
             }
         }
@@ -362,6 +405,48 @@ impl Attempt {
                 Reading::Pending(_) | Reading::Kept(_) => true,
                 Reading::Success(_) | Reading::Failure(_) | Reading::Unbinding(_) => false,
             },
+        }
+    }
+}
+
+impl Sort {
+    /// Every order, in the order of the documentation.
+    pub const ALL: [Self; 4] = [Self::Oldest, Self::Newest, Self::Due, Self::Fails];
+
+    /// The word in an address and on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Oldest => "oldest",
+            Self::Newest => "newest",
+            Self::Due => "due",
+            Self::Fails => "fails",
+        }
+    }
+
+    /// The order a word names.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|sort| sort.as_str() == word)
+    }
+
+    /// Where a dead letter stands in this order, besides its row.
+    #[must_use]
+    pub fn key(self, letter: &DeadLetter) -> i64 {
+        match self {
+            Self::Oldest | Self::Newest => 0,
+            Self::Due => letter.next_retry_time.map_or(i64::MAX, |at| at.0),
+            Self::Fails => -i64::from(letter.fail_count),
+        }
+    }
+
+    /// The cursor behind a dead letter.
+    #[must_use]
+    pub fn behind(self, letter: &DeadLetter) -> Cursor {
+        Cursor {
+            at: self.key(letter),
+            row: letter.row,
+            life: letter.life,
         }
     }
 }

@@ -123,6 +123,8 @@ labels! {
         Again = "again",
         /// The last round: a human is needed.
         Manual = "manual",
+        /// The call was undone.
+        Reversed = "reversed",
         /// The lease was lost to another worker; nothing was changed.
         LeaseLost = "lease_lost",
     }
@@ -151,6 +153,8 @@ labels! {
     Bound {
         /// `limits.connections`.
         Connections = "connections",
+        /// `limits.connections_per_address`.
+        ConnectionsPerAddress = "address-connections",
         /// `upstream.late_max`: the oldest late exchange was reset.
         LateExchanges = "late-exchanges",
         /// `ledger.queue`: the call was refused as overloaded.

@@ -52,6 +52,8 @@ pub struct Metrics {
     /// The routes of the configuration in use, with their handles. Held while the dead-letter
     /// gauges are set and while they are read, so that no scrape sees them half set.
     routes: Mutex<BTreeMap<String, Arc<RouteMetrics>>>,
+    /// Former names of routes, with the present ones.
+    renamed: Mutex<BTreeMap<String, String>>,
 }
 
 /// The handles of one route, resolved once.
@@ -81,6 +83,8 @@ pub struct RouteMetrics {
     pub refused: Counters<Refusal>,
     /// One per call id made by the gateway.
     pub backfilled: IntCounter,
+    /// One per request without an id that asked for the same as an open call.
+    pub suspected: IntCounter,
     in_flight: IntGauge,
     receipt_broken: IntGauge,
     alerts_undelivered: IntGauge,
@@ -124,6 +128,7 @@ struct Families {
     alerts: IntCounterVec,
     refused: IntCounterVec,
     backfilled: IntCounterVec,
+    suspected: IntCounterVec,
     in_flight: IntGaugeVec,
     receipt_broken: IntGaugeVec,
     alerts_undelivered: IntGaugeVec,
@@ -162,6 +167,7 @@ impl Metrics {
             ledger_commit: ledger_commit.with_label_values(NONE),
             last_reload,
             routes: Mutex::default(),
+            renamed: Mutex::default(),
         }
     }
 
@@ -175,6 +181,12 @@ impl Metrics {
         let route = Arc::new(RouteMetrics::of(&self.families, name));
         routes.insert(name.to_owned(), Arc::clone(&route));
         route
+    }
+
+    /// From now on the dead letters of a route that was called `former` are counted for `name`.
+    pub fn renamed(&self, former: &str, name: &str) {
+        let mut renamed = self.renamed.lock();
+        renamed.insert(former.to_owned(), name.to_owned());
     }
 
     /// Keeps only these routes: the dead letters of others are counted as `gone` from now on.
@@ -198,7 +210,7 @@ impl Metrics {
 
     /// Sets the dead-letter gauges from a count of the ledger; what it does not name is zero.
     pub fn set_dead_letters(&self, open: &[OpenDeadLetters]) {
-        let routes = self.routes.lock();
+        let (routes, renamed) = (self.routes.lock(), self.renamed.lock());
         let mut oldest: BTreeMap<&str, Duration> = BTreeMap::new();
         let (count, age) = (
             &self.families.dead_letters,
@@ -213,7 +225,8 @@ impl Metrics {
             oldest.insert(route, Duration::ZERO);
         }
         for row in open {
-            let known = routes.get_key_value(&row.route);
+            let present = || routes.get_key_value(renamed.get(&row.route)?);
+            let known = routes.get_key_value(&row.route).or_else(present);
             let route = known.map_or(ROUTE_GONE, |(name, _)| name.as_str());
             let more = i64::try_from(row.count).unwrap_or(i64::MAX);
             count
@@ -255,6 +268,7 @@ impl RouteMetrics {
             alerts: Counters::of(&families.alerts, own),
             refused: Counters::of(&families.refused, own),
             backfilled: families.backfilled.with_label_values(&[route]),
+            suspected: families.suspected.with_label_values(&[route]),
             in_flight: families.in_flight.with_label_values(&[route]),
             receipt_broken: families.receipt_broken.with_label_values(&[route]),
             alerts_undelivered: families.alerts_undelivered.with_label_values(&[route]),
@@ -345,6 +359,7 @@ impl Families {
             alerts: counters(registry, names::ALERTS),
             refused: counters(registry, names::REFUSED),
             backfilled: counters(registry, names::BACKFILLED),
+            suspected: counters(registry, names::SUSPECTED),
             in_flight: gauges(registry, names::IN_FLIGHT),
             receipt_broken: gauges(registry, names::RECEIPT_BROKEN),
             alerts_undelivered: gauges(registry, names::ALERTS_UNDELIVERED),

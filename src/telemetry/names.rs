@@ -70,6 +70,8 @@ names! {
         "Alerts that could not be delivered yet and are tried again.";
     BACKFILLED = "callgate_backfilled_call_ids_total", None, true,
         "Call ids the gateway made because the client sent none.";
+    SUSPECTED = "callgate_suspected_repeats_total", None, true,
+        "Requests without a call id that asked for the same as a call that was still open.";
     REFUSED = "callgate_refused_total", Some("code"), true,
         "Problems the gateway told callers, by code.";
     IN_FLIGHT = "callgate_calls_in_flight", None, true,

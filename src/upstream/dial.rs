@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use super::destination::{Destination, Place};
 use super::pool::Conn;
-use super::wire::{Line, Transport};
+use super::wire::{Line, Transport, Wire};
 use super::{Core, Payload};
 use crate::call::outcome::NotSent;
 
@@ -66,13 +66,32 @@ pub(super) async fn dial(
     to: &Destination,
     limit: Duration,
 ) -> Result<Conn, DialError> {
+    begin_http(core, open(core, to, limit).await?).await
+}
+
+/// The same, for a connection that may be switched to another protocol.
+pub(super) async fn dial_switching(
+    core: &Core,
+    to: &Destination,
+    limit: Duration,
+) -> Result<Conn, DialError> {
+    let (line, wire) = Line::new(open(core, to, limit).await?);
+    let (sender, connection) = handshake(wire).await?;
+    let task = core.spawn(async move {
+        // As in `begin_http`; after a switch the tunnel has the socket, and this is over.
+        let _ended = connection.with_upgrades().await;
+    });
+    Ok(Conn::new(sender, line, task.abort_handle()))
+}
+
+async fn open(core: &Core, to: &Destination, limit: Duration) -> Result<Transport, DialError> {
     let mut expired = core.wheel.sleep(limit);
     if let Some(dialer) = to.stand_in.get() {
         let opened = tokio::select! {
             opened = dialer() => opened.map_err(DialError::StandIn)?,
             () = &mut expired => return Err(DialError::Timeout(limit)),
         };
-        return begin_http(core, Transport::StandIn(opened)).await;
+        return Ok(Transport::StandIn(opened));
     }
     let tcp = tokio::select! {
         tcp = connect(to) => tcp?,
@@ -82,7 +101,7 @@ pub(super) async fn dial(
     if let Err(e) = tcp.set_nodelay(true) {
         tracing::debug!(error = %e, "no TCP_NODELAY on a new connection");
     }
-    let transport = match &to.tls {
+    Ok(match &to.tls {
         None => Transport::Plain(tcp),
         Some(tls) => tokio::select! {
             shaken = tls.connector.connect(tls.name.clone(), tcp) => {
@@ -90,24 +109,32 @@ pub(super) async fn dial(
             }
             () = &mut expired => return Err(DialError::TlsTimeout(limit)),
         },
-    };
-    begin_http(core, transport).await
+    })
 }
 
 async fn begin_http(core: &Core, transport: Transport) -> Result<Conn, DialError> {
     let (line, wire) = Line::new(transport);
-    let (sender, connection) = http1::Builder::new()
-        .writev(false)
-        .max_buf_size(BUFFER_BYTES_MAX)
-        .max_header_size(HEAD_BYTES_MAX)
-        .handshake::<_, Payload>(TokioIo::new(wire))
-        .await
-        .map_err(DialError::Http)?;
+    let (sender, connection) = handshake(wire).await?;
     let task = core.spawn(async move {
         // What ends a connection is told to the exchange on it; an idle one has nobody to tell.
         let _ended = connection.await;
     });
     Ok(Conn::new(sender, line, task.abort_handle()))
+}
+
+type Http = (
+    http1::SendRequest<Payload>,
+    http1::Connection<TokioIo<Wire>, Payload>,
+);
+
+async fn handshake(wire: Wire) -> Result<Http, DialError> {
+    http1::Builder::new()
+        .writev(false)
+        .max_buf_size(BUFFER_BYTES_MAX)
+        .max_header_size(HEAD_BYTES_MAX)
+        .handshake::<_, Payload>(TokioIo::new(wire))
+        .await
+        .map_err(DialError::Http)
 }
 
 /// The first of the host's addresses that takes a connection.

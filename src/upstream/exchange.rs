@@ -23,6 +23,7 @@ use super::wire::Line;
 use super::{Core, Destination, Payload, StreamAnswer, dial};
 use crate::call::outcome::{NotSent, Unclear};
 use crate::config::route::ResponseMode;
+use crate::crash::{self, Point};
 
 /// A request as it goes to the tool: path mapped, header fields final.
 #[derive(Debug)]
@@ -261,6 +262,7 @@ impl Course {
             conn.line.begin();
             request.body_mut().bind(&conn.line);
             grip.hold(&conn);
+            crash::at(Point::Connected);
             let mut refused = match conn.sender.try_send_request(request).await {
                 Ok(response) => {
                     let lease = Lease { core, to, conn };
@@ -296,7 +298,7 @@ impl Course {
     }
 }
 
-fn into_request(outgoing: Outgoing) -> Request<Payload> {
+pub(super) fn into_request(outgoing: Outgoing) -> Request<Payload> {
     let Outgoing {
         method,
         target,

@@ -134,6 +134,23 @@ pub fn stamp(
     }
 }
 
+/// Adds to a stamped request the wish to switch to the protocol `upgrade` (RFC 9110, 7.8).
+pub fn ask_to_switch(headers: &mut HeaderMap, upgrade: &HeaderValue) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, upgrade.clone());
+}
+
+/// The protocol a request wishes to switch to, when `Connection` says so too and the name is
+/// WebSocket, the only one that is tunnelled.
+#[must_use]
+pub fn websocket(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let mut wishes = headers.get_all(UPGRADE).iter();
+    let wish = wishes.next().filter(|_| wishes.next().is_none())?;
+    let named = headers.get_all(CONNECTION).iter().flat_map(nominated);
+    let asked = named.into_iter().any(|name| name == UPGRADE);
+    (asked && wish.as_bytes().eq_ignore_ascii_case(b"websocket")).then_some(wish)
+}
+
 /// Removes from an answer what concerns only the connection it came on.
 pub fn strip_answer(headers: &mut HeaderMap) {
     strip(headers, |_| false, |_| false);

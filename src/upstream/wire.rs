@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::stand_in::StandIn;
+use crate::crash::{self, Point};
 
 /// A connected socket, TLS on top or not.
 pub(super) enum Transport {
@@ -171,12 +172,17 @@ impl AsyncWrite for Wire {
     ) -> Poll<io::Result<usize>> {
         let mut state = self.0.0.lock();
         state.begun = state.busy;
-        match &mut state.transport {
+        let buf = crash::part(buf);
+        let wrote = match &mut state.transport {
             None => Poll::Ready(Err(gone())),
             Some(Transport::Plain(tcp)) => Pin::new(tcp).poll_write(cx, buf),
             Some(Transport::Tls(tls)) => Pin::new(tls).poll_write(cx, buf),
             Some(Transport::StandIn(stand_in)) => Pin::new(stand_in).poll_write(cx, buf),
+        };
+        if wrote.is_ready() {
+            crash::at(Point::MidRequest);
         }
+        wrote
     }
 
     /// The HTTP client flushes only after all it had buffered was accepted, so a flush that ends
@@ -190,6 +196,9 @@ impl AsyncWrite for Wire {
             Some(Transport::StandIn(stand_in)) => Pin::new(stand_in).poll_flush(cx),
         };
         if matches!(flushed, Poll::Ready(Ok(()))) && state.begun && state.body_taken {
+            if !state.written {
+                crash::at(Point::Sent);
+            }
             state.written = true;
         }
         flushed

@@ -1,8 +1,7 @@
-//! What is durable and when, and what happens when nothing can be: C63, crashes, broken ledgers.
+//! What is durable and when, and ledgers that cannot be opened: C63, crashes, broken files.
 
 use crate::fixture::gateway::{BINARY, folder, serve_command, write_config};
 use crate::fixture::{Act, Call, Config, Gate, Gateway, Receipts, Reply, Script, Tool, World};
-use rlimit::Resource;
 use rusqlite::Connection;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
@@ -235,45 +234,6 @@ fn a_ledger_that_cannot_be_written_is_refused_in_words() {
         "{}",
         refused.log
     );
-}
-
-#[test]
-fn on_a_full_disk_nothing_is_sent_and_room_is_enough_to_go_on() {
-    let tool = Tool::start(Script::new());
-    let gateway = Gateway::start_with_limitable_files(&Config::standard(&tool));
-    let limit = |bytes: u64| {
-        let pid = i32::try_from(gateway.pid()).expect("a process id");
-        let unlimited = rlimit::INFINITY;
-        rlimit::prlimit(pid, Resource::FSIZE, Some((bytes, unlimited)), None)
-            .expect("the limits of one's own child can be set");
-    };
-    assert_eq!(gateway.call(&Call::with_id("before")).status, 201);
-    gateway.wait_history("before", "its end", |history| history["state"] == "SUCCESS");
-    limit(1);
-    for id in ["full-1", "full-2"] {
-        let refused = gateway.call(&Call::with_id(id));
-        let problem = refused.problem(503, "ledger-unavailable");
-        assert_eq!(problem["repeat"], "same-call-id-only", "{problem}");
-        assert_eq!(refused.outcome(), "refused");
-        assert!(tool.sends(id).is_empty(), "it was sent without a record");
-    }
-    let ready = gateway.admin("/readyz");
-    assert_eq!(
-        ready.status, 503,
-        "a gateway that can record nothing is not ready"
-    );
-    assert_eq!(gateway.admin("/livez").status, 200);
-    limit(rlimit::INFINITY);
-    gateway.wait_until("calls go on", || {
-        let answer = gateway.call(&Call::with_id("after"));
-        (answer.status == 201).then_some(())
-    });
-    assert_eq!(tool.sends("after").len(), 1);
-    let replayed = gateway.call(&Call::with_id("before"));
-    assert_eq!(replayed.outcome(), "replayed");
-    let refused = gateway.metrics();
-    let counted = refused.value("callgate_refused_total", &[("code", "ledger-unavailable")]);
-    assert!(counted >= 2.0, "{counted}");
 }
 
 #[test]

@@ -13,18 +13,27 @@
 
 mod answers;
 mod bodies;
+mod bulk;
 mod chains;
 mod check_command;
 mod clients;
 mod connections;
+mod crashes;
+mod disks;
 mod duplicates;
 mod fixture;
 mod h2c;
 mod identity;
 mod keys;
+mod kills;
+mod leaving;
 mod ledger;
+mod new_ids;
+mod operators;
 mod plain;
 mod process;
 mod receipts;
+mod scopes;
 mod telemetry;
+mod tunnels;
 mod waiting;

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use callgate::call::code::{Code, Repeat, Sent};
 use callgate::call::id::{CallId, ClientName, IdSource};
 use callgate::call::time::Mono;
-use callgate::flow::Request;
 use callgate::flow::told::{Shown, Told, Word};
+use callgate::flow::{PassBody, Request};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Version};
+use http::{HeaderMap, HeaderValue, Method, Version};
 use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
 
@@ -103,25 +103,74 @@ pub(crate) async fn call(gateway: Arc<Gateway>, n: usize) {
                 return;
             }
             state.waits(n);
+            if state.plan.rules.none {
+                state.facts(&id).answered_at = None;
+            }
             state.say(|| format!("call  caller {n} sends {id}"));
         }
-        let (flow, core) = (Arc::clone(&gateway.flow), gateway.core.clone());
-        let call = gateway
-            .core
-            .spawn(async move { flow.call(&core, request).await });
-        let (heard, what) = tokio::select! {
+        let call = gateway.core.spawn(asked(Arc::clone(&gateway), request));
+        let (heard, what, first) = tokio::select! {
             biased;
             told = call => hear(told.expect("a call does not panic")).await,
             () = tokio::time::sleep(Duration::from_millis(script.patience)) => {
                 gone.cancel();
-                (None, "left".to_owned())
+                (None, "left".to_owned(), None)
             }
         };
         let mut state = gateway.world.lock();
         if !state.touched(gateway.life) {
             return;
         }
+        // Whose key came first, its end is what was told.
+        let id = first.map_or(id, |first| first.to_string());
         state.heard(n, &id, heard, &what);
+    }
+}
+
+/// Goes through the door the route has.
+async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
+    let (flow, core) = (&gateway.flow, &gateway.core);
+    if request.route.conf.effects.is_once(&request.method) {
+        return flow.call(core, request).await;
+    }
+    let Request {
+        route,
+        client,
+        call_id,
+        source,
+        method,
+        target,
+        authority,
+        headers,
+        body,
+        peer,
+        version,
+        gone,
+        received,
+    } = request;
+    let request = Request {
+        route,
+        client,
+        call_id,
+        source,
+        method,
+        target,
+        authority,
+        headers,
+        body: PassBody::Whole(body),
+        peer,
+        version,
+        gone,
+        received,
+    };
+    // What has no effects ends with its caller.
+    let left = request.gone.clone();
+    tokio::select! {
+        biased;
+        told = flow.pass(core, request) => told,
+        () = left.cancelled() => {
+            Told::refused_unseen(None, Code::Internal, "nobody is there to be told")
+        }
     }
 }
 
@@ -136,6 +185,11 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
             (gateway.minter.mint("sim", now), IdSource::Gateway)
         }
     };
+    let mut headers = HeaderMap::new();
+    if let Some(key) = &script.key {
+        let key = HeaderValue::from_str(key).expect("a plain word is a key");
+        headers.insert("idempotency-key", key);
+    }
     Request {
         route: Arc::clone(gateway.flow.routes.named("tool").expect("there is one")),
         client: ClientName::anonymous(),
@@ -144,7 +198,7 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
         method: Method::POST,
         target: PathAndQuery::from_static("/work"),
         authority: None,
-        headers: HeaderMap::new(),
+        headers,
         body: Bytes::from(script.wants.clone()),
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 4_000)),
         version: Version::HTTP_11,
@@ -154,7 +208,8 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
 }
 
 /// What a caller takes from what it is told.
-async fn hear(told: Told) -> (Option<Heard>, String) {
+async fn hear(told: Told) -> (Option<Heard>, String, Option<CallId>) {
+    let first = told.original.clone();
     let status = told.shown.status();
     let mut what = format!("{:?} {status}", told.word);
     let heard = match (told.word, told.shown) {
@@ -165,7 +220,7 @@ async fn hear(told: Told) -> (Option<Heard>, String) {
                 Err(_) => Heard::Unknown,
             },
             Shown::Problem(problem) if problem.code == Code::ToolReportedFailure => Heard::Failure,
-            Shown::Problem(_) => Heard::Unknown,
+            Shown::Problem(_) | Shown::Tunnel(_) => Heard::Unknown,
         },
         (Word::Refused, Shown::Problem(problem)) => {
             what = format!("{what} {:?}", problem.code);
@@ -177,7 +232,7 @@ async fn hear(told: Told) -> (Option<Heard>, String) {
         }
         (Word::Refused | Word::Unresolved, _) => Heard::Unknown,
     };
-    (Some(heard), what)
+    (Some(heard), what, first)
 }
 
 const fn by_status(status: u16) -> Heard {

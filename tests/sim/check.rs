@@ -4,7 +4,7 @@
 //! not durable), the rest at the end of a world. Where the contract makes a promise depend on the
 //! network or on the tool's receipts, so does the check.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use callgate::call::id::CallId;
 use callgate::ledger::{CallView, DeadState, Entry, Ledger, RowId, SettledBy, Verdict};
@@ -17,6 +17,8 @@ use crate::world::State;
 #[derive(Default)]
 pub(crate) struct Truth {
     pub(crate) calls: BTreeMap<String, Facts>,
+    /// The calls that were sent with each idempotency key.
+    pub(crate) keys: BTreeMap<String, BTreeSet<String>>,
     pub(crate) broken: Vec<String>,
     pub(crate) reached: Reached,
 }
@@ -25,7 +27,7 @@ pub(crate) struct Truth {
 #[derive(Default)]
 pub(crate) struct Facts {
     /// The use of the id that each effect belongs to.
-    effects: Vec<u32>,
+    pub(crate) effects: Vec<u32>,
     /// Every send that left the gateway: use of the id, attempt.
     left: Vec<(u32, u32)>,
     /// When the tool last said NOT_FOUND.
@@ -36,7 +38,9 @@ pub(crate) struct Facts {
     /// The latest use of the id whose failure was told.
     told_failure: Option<u32>,
     /// What was sent first under this id, by use.
-    bodies: BTreeMap<u32, String>,
+    pub(crate) bodies: BTreeMap<u32, String>,
+    /// An answer that is final for a route without effects has arrived, at this time.
+    pub(crate) answered_at: Option<u64>,
 }
 
 /// How often the worlds came to the places worth coming to.
@@ -68,15 +72,16 @@ impl State {
     /// A call's row as it is durable now.
     pub(crate) fn row(&self, id: &str) -> Option<CallView> {
         let id = CallId::parse(id.as_bytes()).ok()?;
-        let mut found = self
-            .ledger
-            .view(None, id)
-            .wait()
-            .expect("memory is always readable");
-        found.pop()
+        let found = self.ledger.view(None, id.clone()).wait();
+        // Not the call whose key this id came with.
+        let is_own = |call: &CallView| call.call_id == id;
+        found
+            .expect("memory is always readable")
+            .into_iter()
+            .find(is_own)
     }
 
-    fn facts(&mut self, id: &str) -> &mut Facts {
+    pub(crate) fn facts(&mut self, id: &str) -> &mut Facts {
         self.truth.calls.entry(id.to_owned()).or_default()
     }
 
@@ -89,6 +94,11 @@ impl State {
     pub(crate) fn sends(&mut self, request: &Request) -> u32 {
         let (id, attempt) = (request.id.as_str(), request.attempt);
         self.say(|| format!("gate  sends {id} #{attempt}"));
+        self.names_are_right(request);
+        if self.plan.rules.none {
+            self.passes_on(request);
+            return 1;
+        }
         let Some(row) = self.row(id) else {
             self.breaks(
                 "persist, then perform",
@@ -158,6 +168,9 @@ impl State {
                 &format!("{} asks {}", request.id, request.path),
             );
         }
+        if self.plan.rules.none {
+            self.breaks("without effects nothing is asked", &request.id);
+        }
         if self.row(&request.id).is_none() {
             self.breaks(
                 "one id per call",
@@ -173,12 +186,10 @@ impl State {
         if facts.denied_at.is_some_and(|at| at >= sent.at) {
             facts.late = true;
         }
-        let wanted = self
-            .plan
-            .callers
-            .iter()
-            .find(|script| script.wants == sent.body);
-        if wanted.is_none_or(|script| script.id.as_ref().is_some_and(|own| *own != id)) {
+        let wanted = self.plan.callers.iter().any(|script| {
+            script.wants == sent.body && script.id.as_ref().is_none_or(|own| *own == id)
+        });
+        if !wanted {
             self.breaks("one id per call", &format!("{} arrives as {id}", sent.body));
         }
     }
@@ -192,7 +203,10 @@ impl State {
     /// The tool has done the work.
     pub(crate) fn effect(&mut self, sent: &Sent) {
         self.facts(&sent.id).effects.push(sent.of_life);
-        self.effects_are_few(&sent.id.clone());
+        if !self.plan.rules.none {
+            self.effects_are_few(&sent.id.clone());
+            self.key_has_one_effect(&sent.key.clone());
+        }
     }
 
     fn effects_are_few(&mut self, id: &str) {
@@ -218,6 +232,8 @@ impl State {
                     self.breaks("no success is told without an effect", id);
                 }
             }
+            // What has no effects leaves no record.
+            Heard::Failure if self.plan.rules.none => {}
             Heard::Failure => {
                 let row = self.row(id);
                 let failed = row.as_ref().and_then(|row| match &row.settled {
@@ -239,7 +255,7 @@ impl State {
 
     /// Whether a failure of this call may have an effect after all: a request arrived after its
     /// NOT_FOUND, at a tool that keeps no refusals, or the receipts lie.
-    fn may_fail_with_effect(&mut self, id: &str) -> bool {
+    pub(crate) fn may_fail_with_effect(&mut self, id: &str) -> bool {
         let tool = &self.plan.tool;
         let keeps = tool.honours && tool.records_refusals && tool.limits == 0;
         let late = self.plan.net.slow && self.facts(id).late;
@@ -262,6 +278,15 @@ impl State {
     /// Everything that must hold when a world has come to its end.
     pub(crate) fn all_holds(&mut self) {
         let ids: Vec<String> = self.truth.calls.keys().cloned().collect();
+        for key in self.truth.keys.keys().cloned().collect::<Vec<_>>() {
+            self.key_has_one_effect(&key);
+        }
+        // What has no effects leaves no record.
+        let ids = if self.plan.rules.none {
+            Vec::new()
+        } else {
+            ids
+        };
         for id in ids {
             self.effects_are_few(&id);
             self.failures_are_true(&id);

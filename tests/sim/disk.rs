@@ -4,6 +4,8 @@
 //! Verbs take effect in the order they were handed over, as the trait promises, and an answer
 //! comes only after the verb took effect.
 
+mod desk;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -15,7 +17,7 @@ use callgate::ledger::memory::MemoryLedger;
 use callgate::ledger::{
     Begun, CallView, Claim, Cursor, Due, Entry, Fact, FactWritten, Filter, Health, Intention,
     Ledger, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
-    Recovered, RowId, Story, Tally, Told, Untold, Watch, Written,
+    Recovered, RowId, Story, Taker, Tally, Told, Untold, Watch, Written,
 };
 
 use parking_lot::Mutex;
@@ -200,21 +202,25 @@ impl Ledger for Book {
         &self,
         row: RowId,
         life: u32,
-        owner: Owner,
+        taker: (Taker, Owner),
         now: Wall,
         lease_until: Wall,
     ) -> Pending<Option<Due>> {
-        let what = self.tell(|| format!("row {row} claim for a repeat"));
+        let what = self.tell(|| format!("row {row} claim for {:?}", taker.0));
         let repeats = Arc::clone(&self.world.lock().disk.repeats);
         self.write(what, move |ledger| {
             let claimed = ledger
-                .claim_letter(row, life, owner, now, lease_until)
+                .claim_letter(row, life, taker, now, lease_until)
                 .wait();
             if let Ok(Some(due)) = &claimed {
                 repeats.lock().insert((due.claim.row, due.claim.fence));
             }
             Pending::ready(claimed)
         })
+    }
+
+    fn dossier(&self, row: RowId) -> Pending<Option<Due>> {
+        self.inner.dossier(row)
     }
 
     fn extend(&self, claim: Claim, lease_until: Wall) -> Pending<Written> {

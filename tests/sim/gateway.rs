@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use callgate::clock::Clock;
@@ -94,42 +94,84 @@ pub(crate) fn live(world: &World, end: Option<EndPlan>) -> Ended {
 }
 
 async fn serve(world: &World, clock: Clock, life: u32, base: u64, end: Option<EndPlan>) -> Ended {
-    let gateway = Arc::new(start(world, clock, life, base).await);
-    let callers = world.lock().callers.len();
-    for n in 0..callers {
-        drop(tokio::spawn(callers::call(Arc::clone(&gateway), n)));
+    let gateway = Arc::new(start(world, clock.clone(), life, (base, false)).await);
+    let (callers, twin) = {
+        let state = world.lock();
+        (state.callers.len(), state.plan.twin)
+    };
+    // Where there are two, every second caller goes to the second one.
+    let is_twins = move |n: &usize| twin.is_some() && n % 2 == 1;
+    let (theirs, ours): (Vec<_>, Vec<_>) = (0..callers).partition(is_twins);
+    opens(&gateway, ours);
+    let second = Arc::new(OnceLock::new());
+    if let Some(at) = twin {
+        let (world, second) = (world.clone(), Arc::clone(&second));
+        drop(tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(at)).await;
+            world
+                .lock()
+                .say(|| "### a second gateway begins".to_owned());
+            let twin = Arc::new(start(&world, clock, life, (base, true)).await);
+            opens(&twin, theirs);
+            second.set(twin).ok().expect("there is one twin");
+        }));
+    }
+    let ended = tokio::select! {
+        biased;
+        () = dies(&gateway, end) => return Ended::Killed,
+        ended = over(&gateway) => ended,
+    };
+    for gateway in [Some(&gateway), second.get()].into_iter().flatten() {
+        lets_go(gateway).await;
+    }
+    ended
+}
+
+/// Takes these callers and works on the queue.
+fn opens(gateway: &Arc<Gateway>, callers: Vec<usize>) {
+    for n in callers {
+        drop(tokio::spawn(callers::call(Arc::clone(gateway), n)));
     }
     let stop = CancellationToken::new();
-    if world.lock().plan.real_worker {
+    if gateway.world.lock().plan.real_worker {
         let (flow, core) = (Arc::clone(&gateway.flow), gateway.core.clone());
-        drop(tokio::spawn(Worker::new(flow, core, stop.clone()).run()));
+        drop(tokio::spawn(Worker::new(flow, core, stop).run()));
     } else {
-        drop(tokio::spawn(rounds(Arc::clone(&gateway), stop.clone())));
-    }
-    tokio::select! {
-        biased;
-        () = dies(&gateway, end) => Ended::Killed,
-        ended = over(&gateway) => ended,
+        drop(tokio::spawn(rounds(Arc::clone(gateway), stop)));
     }
 }
 
-async fn start(world: &World, clock: Clock, life: u32, base: u64) -> Gateway {
+/// Sweeps: after everybody else when it is alone, after the dead when another one lives.
+async fn sweeps(world: &World, book: &Arc<dyn Ledger>, owner: &Owner, clock: &Clock, second: bool) {
+    let dead = if second {
+        OwnerTest::LeaseRanOut
+    } else {
+        OwnerTest::AllOthers
+    };
+    // Serving starts after the sweep; a gateway that cannot sweep does not start.
+    loop {
+        let now = clock.wall();
+        let before = world.lock().in_line(now);
+        if book.recover(owner.clone(), now, dead).await.is_ok() {
+            if second {
+                world.lock().the_living_keep_theirs(&before);
+            }
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+async fn start(world: &World, clock: Clock, life: u32, (base, second): (u64, bool)) -> Gateway {
     let core = Core::start(0, clock.clone());
     let (seed, rules) = {
         let state = world.lock();
         (state.plan.seed, state.plan.rules.clone())
     };
-    let entropy = Entropy::seeded(seed ^ u64::from(life));
+    let entropy = Entropy::seeded(seed ^ u64::from(life) ^ (u64::from(second) << 32));
     let owner = Owner::new(&entropy.instance("sim"));
     let book: Arc<dyn Ledger> = Book::new(world, life);
-    // Serving starts after the sweep; a gateway that cannot sweep does not start.
-    while book
-        .recover(owner.clone(), clock.wall(), OwnerTest::AllOthers)
-        .await
-        .is_err()
-    {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
+    sweeps(world, &book, &owner, &clock, second).await;
     let proofs = book.proofs().await.expect("memory is always readable");
     let metrics = METRICS.with(Arc::clone);
     let routes = Routes::build(&[route(&rules)], &metrics, &proofs, 1).expect("a good route");
@@ -236,7 +278,7 @@ async fn over(gateway: &Gateway) -> Ended {
         let ids: Vec<String> = state.truth.calls.keys().cloned().collect();
         let rows: Vec<CallView> = ids.iter().filter_map(|id| state.row(id)).collect();
         if rows.iter().all(has_ended) {
-            break;
+            return Ended::Over;
         }
         // In line, but nobody drives it.
         let in_line = |row: &CallView| row.settled.is_none() && row.dead_letter.is_none();
@@ -247,8 +289,6 @@ async fn over(gateway: &Gateway) -> Ended {
             return Ended::Over;
         }
     }
-    lets_go(gateway).await;
-    Ended::Over
 }
 
 fn has_ended(row: &CallView) -> bool {

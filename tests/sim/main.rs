@@ -10,6 +10,7 @@ mod check;
 mod dice;
 mod disk;
 mod gateway;
+mod names;
 mod net;
 mod pipe;
 mod plan;

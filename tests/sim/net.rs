@@ -37,6 +37,8 @@ pub(crate) struct Conn {
     /// Requests so far.
     served: u64,
     waiting: bool,
+    /// What has come of the answer to a request that waits for it.
+    awaited: Option<(String, Vec<u8>)>,
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
 }
@@ -66,6 +68,7 @@ pub(crate) struct Sent {
     pub(crate) back: Back,
     pub(crate) id: String,
     pub(crate) attempt: u32,
+    pub(crate) key: String,
     pub(crate) body: String,
     pub(crate) at: u64,
     /// Which use of the call id it belongs to.
@@ -168,6 +171,7 @@ impl State {
         of.window = None;
         of.served += 1;
         of.waiting = true;
+        of.awaited = (!of.asks).then(|| (request.id.clone(), Vec::new()));
         if of.asks {
             self.question_leaves(conn, &request);
         } else {
@@ -180,6 +184,7 @@ impl State {
             back: self.back(conn),
             id: request.id.clone(),
             attempt: request.attempt,
+            key: request.key.clone(),
             body: request.body.clone(),
             at: self.now(),
             of_life: self.sends(request),
@@ -312,6 +317,15 @@ impl State {
         if of.left == Left::Open && of.ended.is_none() {
             of.inbox.extend_from_slice(bytes);
             wake(&mut of.reader);
+            if let Some((id, got)) = &mut of.awaited {
+                got.extend_from_slice(bytes);
+                if got.windows(4).any(|four| four == b"\r\n\r\n") {
+                    let status = String::from_utf8_lossy(&got[9..12]).into_owned();
+                    let id = std::mem::take(id);
+                    of.awaited = None;
+                    self.head_arrived(&id, &status);
+                }
+            }
         }
     }
 
@@ -378,6 +392,7 @@ pub(crate) struct Request {
     pub(crate) path: String,
     pub(crate) id: String,
     pub(crate) attempt: u32,
+    pub(crate) key: String,
     pub(crate) body: String,
 }
 
@@ -388,10 +403,12 @@ impl Request {
         let head = std::str::from_utf8(&bytes[..end]).expect("the head is text");
         let mut lines = head.split("\r\n");
         let path = lines.next()?.split(' ').nth(1)?.to_owned();
-        let (mut id, mut attempt, mut length) = (String::new(), 0, 0);
+        let (mut id, mut key) = (String::new(), String::new());
+        let (mut attempt, mut length) = (0, 0);
         for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
             match name {
                 "x-call-id" => value.clone_into(&mut id),
+                "idempotency-key" => value.clone_into(&mut key),
                 "x-call-attempt" => attempt = value.parse().expect("a number"),
                 "content-length" => length = value.parse().expect("a number"),
                 _ => {}
@@ -402,6 +419,7 @@ impl Request {
             path,
             id,
             attempt,
+            key,
             body: String::from_utf8_lossy(body).into_owned(),
         })
     }

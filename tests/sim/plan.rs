@@ -9,6 +9,9 @@ use crate::dice::Dice;
 pub(crate) const PROMPT_MS: u64 = 300;
 /// The longest a receipt lags behind what the tool has done, in ms.
 pub(crate) const LAG_MS: u64 = 150;
+/// Parts the second sequence of draws from the first; such that it adds nothing to the worlds that
+/// are kept from before it.
+const MORE: u64 = 0x6b65_7a19;
 /// Rounds of the queue; the last one only asks.
 pub(crate) const ROUNDS: u32 = 3;
 /// The longest run of the tool, in ms.
@@ -27,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) ends: Vec<EndPlan>,
     /// The wall clock is stepped, at this time and by so many ms.
     pub(crate) step: Option<(u64, i64)>,
+    /// A second gateway on the same ledger begins so long after each start of the first one.
+    pub(crate) twin: Option<u64>,
     /// The product's own worker makes the rounds, instead of a plain loop.
     pub(crate) real_worker: bool,
 }
@@ -118,6 +123,10 @@ pub(crate) struct Rules {
     pub(crate) receipts: bool,
     pub(crate) at_commit: bool,
     pub(crate) retention_s: Option<u64>,
+    /// The route has no effects (`effects: none`).
+    pub(crate) none: bool,
+    /// The same request under a new id is refused (`detect_new_ids: block`).
+    pub(crate) block: bool,
 }
 
 /// One caller.
@@ -125,6 +134,10 @@ pub(crate) struct Rules {
 pub(crate) struct Script {
     /// The id it sends; none: the gateway makes one for each request.
     pub(crate) id: Option<String>,
+    /// Which operation this is, and which of those who want it done.
+    pub(crate) of: (u64, u64),
+    /// Its idempotency key, which all who want the operation done share.
+    pub(crate) key: Option<String>,
     /// What it wants done: the body of its requests.
     pub(crate) wants: String,
     pub(crate) begins: u64,
@@ -187,7 +200,7 @@ impl Plan {
             fails: share(d, &[0, 0, 0, 5, 15]),
         };
         let rules = Self::rules(d, &tool);
-        Self {
+        let plan = Self {
             seed,
             quiet,
             rules,
@@ -196,13 +209,48 @@ impl Plan {
             real_worker: d.percent(15),
             // A tool that forgets and a clock that jumps are too much at once: nobody could tell.
             step: (!quiet && tool.retention_ms.is_none() && d.percent(15)).then(|| {
-                let by = [-60_000, -5_000, -700, 700, 5_000, 60_000];
+                let by = [-3_600_000, -60_000, -700, 700, 60_000, 3_600_000];
                 (d.within(1, 40_000), d.pick(&by))
             }),
             tool,
             net,
             disk,
+            twin: None,
+        };
+        // A sequence of its own, so that what was drawn before stays as it was.
+        plan.with_more(&mut Dice::new(seed ^ MORE))
+    }
+
+    /// Keys, new ids, a second gateway, routes without effects.
+    fn with_more(mut self, d: &mut Dice) -> Self {
+        if d.percent(5) {
+            self.rules.none = true;
+            self.rules.accepted = false;
+            self.tool.promises = false;
+            // Without a record nobody joins anybody: each caller has ids of its own.
+            for script in &mut self.callers {
+                let (of, racer) = script.of;
+                script.id = Some(format!("call-{of}-{racer}"));
+            }
+            return self;
         }
+        self.rules.block = d.percent(30);
+        if !self.quiet && d.percent(10) {
+            self.twin = Some(d.within(1, 8_000));
+            // Leases are in wall time; with a clock that jumps nobody could tell who is alive.
+            self.step = None;
+        }
+        let keyed = [0, 1, 2].map(|_| d.percent(25));
+        for script in &mut self.callers {
+            let (of, racer) = script.of;
+            if keyed[usize::try_from(of).expect("three at most")] {
+                script.key = Some(format!("key-{of}"));
+                let mints = d.percent(30);
+                script.id = (!mints).then(|| format!("call-{of}-{racer}"));
+                script.tries = d.pick(&[1, 2, 4]);
+            }
+        }
+        self
     }
 
     fn receipts(d: &mut Dice, honours: bool, quiet: bool) -> Receipts {
@@ -252,6 +300,8 @@ impl Plan {
             receipts: tool.receipts != Receipts::None,
             at_commit: tool.receipts == Receipts::Commit,
             retention_s: tool.retention_ms.map(|ms| ms / 1_000),
+            none: false,
+            block: false,
         }
     }
 
@@ -264,6 +314,8 @@ impl Plan {
                 // Somebody else's request under an id that is taken.
                 let other = racer > 0 && d.percent(20);
                 callers.push(Script {
+                    of: (n, racer),
+                    key: None,
                     id: (!mints).then(|| format!("call-{n}")),
                     wants: format!("{{\"want\":\"{n}{}\"}}", if other { "-other" } else { "" }),
                     begins: d.within(0, if quiet { 100 } else { 3_000 }),
@@ -333,6 +385,12 @@ impl Rules {
             self.gone,
             self.unresolved,
         );
+        if self.none {
+            text.push_str("  effects: none\n");
+        }
+        if self.block {
+            text.push_str("  detect_new_ids: block\n");
+        }
         if self.accepted {
             text.push_str("  accepted: pending\n");
         }

@@ -7,7 +7,7 @@ use crate::scan::{Rust, closing, is_word, line_of, words};
 
 const LAYERS: [&[&str]; 9] = [
     &["call"],
-    &["clock", "entropy", "config", "telemetry"],
+    &["clock", "entropy", "config", "telemetry", "crash"],
     &["ledger", "upstream"],
     &["flow"],
     &["ingress", "compensate", "batch"],

@@ -62,7 +62,7 @@ const RIGHTS: [Right; 11] = [
     },
     Right {
         written: &["std::env", "env::var", "env::args"],
-        owners: &["src/config/", "src/cli", "src/main"],
+        owners: &["src/config/", "src/cli", "src/main", "src/crash"],
         instead: "take the value as an argument",
     },
     Right {

@@ -42,6 +42,37 @@ fn headings(markdown: &str) -> Vec<(usize, &str, &str)> {
     split.map(|(n, (word, rest))| (n, word, rest)).collect()
 }
 
+/// Boundaries that `src/crash.rs` names and at which no process dies in `tests/it/crashes.rs`.
+pub(crate) fn boundaries(files: &[Rust]) -> Vec<Finding> {
+    let of = |path: &str| files.iter().find(|f| f.path == path);
+    let (Some(names), Some(walk)) = (of("src/crash.rs"), of("tests/it/crashes.rs")) else {
+        return vec![Finding::new(
+            "src/crash.rs",
+            0,
+            "the boundaries or their walk are missing",
+        )];
+    };
+    let walked: BTreeSet<&str> = walk.literals.iter().map(|(_, s)| s.as_str()).collect();
+    let lines: Vec<&str> = names.text.lines().collect();
+    let named = names
+        .product_literals()
+        .filter(|(line, name)| lines[line - 1].trim().ends_with(&format!("=> \"{name}\",")));
+    let missed = named.filter(|(_, name)| !walked.contains(name));
+    let what = |name| format!("no process dies at `{name}`: add it to tests/it/crashes.rs");
+    missed
+        .map(|(line, name)| Finding::new(&names.path, line, what(name)))
+        .collect()
+}
+
+#[test]
+fn a_boundary_at_which_nothing_dies_is_found() {
+    let names = "match self {\n    Self::A => \"a\",\n    Self::B => \"b\",\n}\nf(\"c\");\n";
+    let names = Rust::new("src/crash.rs", names);
+    let walk = Rust::new("tests/it/crashes.rs", "walk(&[(\"a\", 1..=1)]);\n");
+    crate::must_find(&boundaries(&[names, walk]), &[3]);
+    crate::must_find(&boundaries(&[]), &[0]);
+}
+
 /// A code spelled a second time would drift; a hyphen tells a code from an ordinary word.
 pub(crate) fn spelled_twice(files: &[Rust], codes: &[(&str, u16)]) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -139,6 +139,9 @@ pub(crate) fn dead(id: &str) -> DeadLetter {
         fence: 3,
         lease_until: None,
         ended_at: None,
+        by_hand: false,
+        reversals: 0,
+        last_receipt: None,
     }
 }
 
@@ -150,6 +153,7 @@ pub(crate) fn story(call: &CallView) -> Story {
         policy: snapshot::encode(&Policy::default()).into(),
         past: Vec::new(),
         aliases: Vec::new(),
+        acts: Vec::new(),
         kin: Vec::new(),
         searched_all: true,
         call: call.clone(),

@@ -1,6 +1,8 @@
 //! A ledger that only shows what a test put on its shelf; every verb that would change something
 //! is refused.
 
+mod desk;
+
 use super::fixture;
 use super::*;
 use crate::call::alert::Event;
@@ -8,7 +10,7 @@ use crate::call::id::{CallId, ClientName};
 use crate::ledger::{
     Begun, CallView, Claim, Cursor, DeadLetter, Due, Entry, Fact, FactWritten, Filter, Health,
     Intention, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
-    Recovered, RowId, Story, Tally, Told, Untold, Watch, Written,
+    Recovered, RowId, Story, Taker, Tally, Told, Untold, Watch, Written,
 };
 use parking_lot::Mutex;
 
@@ -18,6 +20,9 @@ pub(crate) struct Shelf {
     pub(crate) dead: Vec<DeadLetter>,
     pub(crate) next: Option<Cursor>,
     pub(crate) tally: Vec<Tally>,
+    pub(crate) audit: Vec<crate::ledger::desk::AuditLine>,
+    pub(crate) differing: Vec<crate::ledger::desk::Differing>,
+    pub(crate) jobs: Vec<crate::ledger::desk::job::Job>,
     pub(crate) overloaded: bool,
     pub(crate) failing: Mutex<Option<Arc<str>>>,
     /// What was asked for last.
@@ -76,7 +81,17 @@ impl Ledger for Shelf {
         refused()
     }
     fn note(&self, _: RowId, _: u32, _: Vec<Entry>) {}
-    fn claim_letter(&self, _: RowId, _: u32, _: Owner, _: Wall, _: Wall) -> Pending<Option<Due>> {
+    fn claim_letter(
+        &self,
+        _: RowId,
+        _: u32,
+        _: (Taker, Owner),
+        _: Wall,
+        _: Wall,
+    ) -> Pending<Option<Due>> {
+        refused()
+    }
+    fn dossier(&self, _: RowId) -> Pending<Option<Due>> {
         refused()
     }
     fn claim_due(&self, _: Owner, _: Wall, _: Wall, _: usize) -> Pending<Vec<Due>> {

@@ -3,7 +3,9 @@
 use crate::call::history::{End, Event, Facts, Kin};
 use crate::call::id::IdSource;
 use crate::call::receipt::State;
+use crate::call::time::Wall;
 use crate::config::snapshot;
+use crate::ledger::desk::{AuditLine, Verb};
 use crate::ledger::story::{self, Story};
 use crate::ledger::{CallView, DeadState, Entry, SettledBy, Verdict};
 
@@ -14,7 +16,12 @@ pub(super) fn of(story: &Story) -> Facts {
     let policy = snapshot::decode(&story.policy).ok();
     Facts {
         id: call.call_id.to_string(),
-        events: call.history.iter().filter_map(event).collect(),
+        events: call
+            .history
+            .iter()
+            .filter_map(|entry| event(entry, &story.acts))
+            .collect(),
+        key_released: released(&story.acts),
         end: end(call),
         received: call.received_at,
         key: call.idempotency_key.as_deref().map(str::to_owned),
@@ -36,12 +43,12 @@ pub(super) fn of(story: &Story) -> Facts {
     }
 }
 
-fn event(entry: &Entry) -> Option<Event> {
+fn event(entry: &Entry, acts: &[AuditLine]) -> Option<Event> {
     match entry {
         Entry::Sent { at, n, .. } => Some(Event::Sent {
             at: *at,
             n: *n,
-            by_hand: false,
+            by_hand: acts.iter().any(|act| is_of(act, *at)),
         }),
         Entry::Ended {
             at,
@@ -65,8 +72,20 @@ fn event(entry: &Entry) -> Option<Event> {
         | Entry::Reconnected { .. }
         | Entry::Claimed { .. }
         | Entry::Parked { .. }
+        | Entry::Reversing { .. }
+        | Entry::Undone { .. }
         | Entry::Differs { .. } => None,
     }
+}
+
+/// Whether a send belongs to an operator's order: it lies within it.
+fn is_of(act: &AuditLine, sent: Wall) -> bool {
+    act.verb == Verb::Resend && act.at <= sent && act.ended_at.is_none_or(|ended| sent <= ended)
+}
+
+/// Whether an operator has freed the key.
+fn released(acts: &[AuditLine]) -> bool {
+    acts.iter().any(|act| act.verb == Verb::ReleaseKey)
 }
 
 fn end(call: &CallView) -> End {
@@ -85,6 +104,7 @@ fn end(call: &CallView) -> End {
         SettledBy::Answer(n) => End::Answer { n, success },
         SettledBy::Receipt => End::Receipt { success },
         SettledBy::NeverSent => End::NeverSent,
+        SettledBy::Reversal => End::Reversed,
         SettledBy::Operator => End::Operator,
     }
 }

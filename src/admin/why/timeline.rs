@@ -6,8 +6,9 @@ use super::made_by;
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::receipt::{Answer, Doubt, State};
 use crate::call::time::Wall;
+use crate::ledger::desk::AuditLine;
 use crate::ledger::story::{Life, PastEnd, Story};
-use crate::ledger::{CallView, DeadLetter, DeadState, Entry, SettledBy, Settlement};
+use crate::ledger::{CallView, DeadState, Entry, SettledBy, Settlement};
 use crate::telemetry::log::visible;
 
 /// A wait shorter than this is the machine's, not the policy's.
@@ -40,6 +41,11 @@ pub(super) fn of(story: &Story) -> Vec<Line> {
             ),
         )
     }));
+    lines.extend(story.acts.iter().map(|act| Line {
+        at: act.at,
+        life: Some(act.life),
+        text: acted(act),
+    }));
     lines.extend(story.kin.iter().map(|kin| {
         let what = match (kin.same_key, kin.same_request) {
             (true, true) => "The same request with the same key",
@@ -58,6 +64,21 @@ pub(super) fn of(story: &Story) -> Vec<Line> {
     }));
     lines.sort_by_key(|line| line.at);
     lines
+}
+
+/// What an operator did.
+fn acted(act: &AuditLine) -> String {
+    let who = visible(&act.who);
+    let why = act.why.as_deref();
+    let why = why.map_or_else(String::new, |why| format!(" ({})", visible(why)));
+    let after = match &act.after {
+        Some(after) => format!("{} -> {after}", act.before),
+        None => format!("{} -> not finished", act.before),
+    };
+    let told = act.told.as_deref();
+    let told = told.map_or_else(String::new, |told| format!("; {}", visible(told)));
+    let verb = act.verb.as_str();
+    format!("Operator {who}: {verb}{why}, {after}{told}.")
 }
 
 fn present(call: &CallView) -> Vec<Line> {
@@ -83,23 +104,22 @@ fn present(call: &CallView) -> Vec<Line> {
         );
     }
     if let Some(settled) = &call.settled {
-        teller.say(settled.at, settlement(settled, call.dead_letter.as_ref()));
+        teller.say(settled.at, settlement(settled));
     }
     teller.lines
 }
 
-fn settlement(settled: &Settlement, letter: Option<&DeadLetter>) -> String {
+fn settlement(settled: &Settlement) -> String {
     let word = settled.verdict.state().as_str();
     let status = settled.reply.as_ref().map(|reply| reply.status.as_u16());
     let status = status.map_or_else(String::new, |status| format!(" ({status})"));
-    let reversed = letter.is_some_and(|letter| letter.state == DeadState::Reversed);
     match settled.by {
-        _ if reversed => "Undone: the tool took the reversal.".to_owned(),
         SettledBy::Answer(n) => format!("Settled: {word}, by the answer to send {n}{status}."),
         SettledBy::Receipt => format!("Settled: {word}, by the tool's receipt{status}."),
         SettledBy::NeverSent => {
             "Ended as never sent: id and key are free again, nothing left the gateway.".to_owned()
         }
+        SettledBy::Reversal => "Undone: the tool took the reversal.".to_owned(),
         SettledBy::Operator => format!("Settled: {word}, by an operator."),
     }
 }
@@ -119,6 +139,7 @@ fn past(life: &Life) -> Vec<Line> {
             SettledBy::Answer(n) => format!("by the answer to send {n}{status}"),
             SettledBy::Receipt => format!("by the tool's receipt{status}"),
             SettledBy::NeverSent => "as never sent".to_owned(),
+            SettledBy::Reversal => "undone".to_owned(),
             SettledBy::Operator => "by an operator".to_owned(),
         };
         teller.say(
@@ -176,8 +197,10 @@ impl<'a> Teller<'a> {
                 Entry::Sent { .. }
                 | Entry::Claimed { .. }
                 | Entry::Parked { .. }
+                | Entry::Reversing { .. }
                 | Entry::Differs { .. } => None,
                 Entry::Ended { .. }
+                | Entry::Undone { .. }
                 | Entry::Receipt { .. }
                 | Entry::Waited { .. }
                 | Entry::Reconnected { .. } => Some(entry.at()),
@@ -223,6 +246,28 @@ impl<'a> Teller<'a> {
                 round,
                 ..
             } => parked(*state, reason, *round),
+            Entry::Reversing { n, .. } => format!(
+                "The undo request was sent (send {n} of it); from here on nothing is sent for the \
+                 call itself."
+            ),
+            Entry::Undone {
+                n,
+                outcome,
+                took,
+                detail,
+                ..
+            } => {
+                let how = match outcome {
+                    Outcome::Answered(reading) => {
+                        format!("was answered {}", reading.status().as_u16())
+                    }
+                    Outcome::NotSent(_) => "never left".to_owned(),
+                    Outcome::Unclear(_) => "is unclear itself".to_owned(),
+                };
+                let took = span(*took);
+                format!("The undo request (send {n} of it) {how} after {took}.")
+                    + &in_words(detail.as_deref())
+            }
             Entry::Differs { told, .. } => format!("Contradiction: {}.", visible(told)),
         }
     }

@@ -71,6 +71,7 @@ fn facts(end: End, events: Vec<Event>) -> Facts {
         remembered_until: T.after(DAY),
         aliases: Vec::new(),
         kin: Vec::new(),
+        key_released: false,
         differences: Vec::new(),
         attempt: Some(Duration::from_millis(200)),
         has_receipts: true,

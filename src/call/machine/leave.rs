@@ -96,7 +96,11 @@ impl Machine {
         let reason = match state {
             Parked::NeverSent | Parked::Unsent(_) => Reason::NeverSent,
             Parked::Queued(_) if self.sending == Sending::Cancelled => Reason::Cancelled,
-            Parked::Queued(_) | Parked::Manual | Parked::AsBefore => reason,
+            Parked::Queued(_)
+            | Parked::Manual
+            | Parked::AsBefore
+            | Parked::Reversing(_)
+            | Parked::Reversed => reason,
         };
         Step::Park(Parking {
             reason,

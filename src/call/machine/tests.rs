@@ -46,6 +46,7 @@ pub(crate) fn policy() -> Policy {
             resend: false,
             lease: Duration::from_secs(30),
             on_failed: OnFailed::Drop,
+            reversal: None,
         },
         unresolved_status: StatusCode::GATEWAY_TIMEOUT,
         unresolved_answer: UnresolvedAnswer::ByIdSource,

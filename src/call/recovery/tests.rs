@@ -8,8 +8,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::call::machine::tests::policy;
-use crate::call::outcome::{NotSent, Unclear};
-use crate::call::policy::{ResendOn, Retry};
+use crate::call::outcome::{NotSent, Outcome, Reading, Unclear};
+use crate::call::policy::{OnFailed, ResendOn, Retry};
+use crate::call::step::Parked;
 
 const NOT_FOUND: Event = Event::Receipt(Answer::NotFound);
 
@@ -24,6 +25,7 @@ fn resending() -> Policy {
 }
 
 fn round_of(policy: Policy, round: u32, known: (u8, bool), sending: Sending) -> Recovery {
+    let known = Known::of(known.0, known.1);
     Recovery::new(Arc::new(policy), Mono(0), round, known, sending)
 }
 
@@ -267,7 +269,8 @@ fn repeat_of(policy: Policy, sends: u8, sending: Sending) -> Recovery {
         deadline: Mono(0).after(Duration::from_secs(20)),
         last_sent: Duration::from_secs(3600),
     };
-    Recovery::repeat(Arc::new(policy), Mono(0), patience, (sends, true), sending)
+    let known = Known::of(sends, true);
+    Recovery::repeat(Arc::new(policy), Mono(0), patience, known, sending)
 }
 
 fn through(recovery: &mut Recovery, events: &[Event]) -> Step {
@@ -321,7 +324,13 @@ fn a_repeat_waits_for_the_rest_of_the_backoff_and_sends_nothing_too_late() {
     };
     let pass = |wait: Duration| {
         let made = Arc::new(made.clone());
-        Recovery::repeat(made, Mono(0), patience(wait), (1, true), Sending::Allowed)
+        Recovery::repeat(
+            made,
+            Mono(0),
+            patience(wait),
+            Known::of(1, true),
+            Sending::Allowed,
+        )
     };
     let useful = made.timeouts.attempt / 2;
     let mut early = pass(backoff + useful);
@@ -368,7 +377,7 @@ proptest! {
         while !ended {
             prop_assert!(round <= rounds);
             let mut recovery =
-                Recovery::new(Arc::clone(&made), Mono(0), round, (sends, true), Sending::Allowed);
+                Recovery::new(Arc::clone(&made), Mono(0), round, Known::of(sends, true), Sending::Allowed);
             let mut step = recovery.on(Event::Begun, Mono(0), Chance::new(0.5));
             let before = sends;
             for _ in 0..20 {
@@ -393,7 +402,7 @@ proptest! {
                         }
                     }
                     Step::Answer(_) | Step::Park(_) => break,
-                    Step::Keep | Step::PassHead(_) => unreachable!(),
+                    Step::Keep | Step::PassHead(_) | Step::Reverse { .. } => unreachable!(),
                 };
                 step = recovery.on(event, Mono(u64::MAX / 2), Chance::new(0.5));
             }

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::config;
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{
-    Begun, Claim, Fact, FactWritten, Intention, NewCall, News, Owner, Park, Place, RowId,
+    Begun, Claim, Fact, FactWritten, Intention, KeyScope, NewCall, News, Owner, Park, Place, RowId,
     StoredRequest, Verdict, Written,
 };
 use inbox::{Act, Inbox, Plan};
@@ -104,6 +104,8 @@ impl World {
             policy: "".into(),
             fingerprint: Fingerprint([0; 32]),
             idempotency_key: None,
+            scope: Arc::new(KeyScope::new(&"r".into())),
+            wary: false,
             business_key: None,
             request: StoredRequest {
                 method: Method::POST,

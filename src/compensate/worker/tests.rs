@@ -15,8 +15,8 @@ use crate::entropy::Entropy;
 use crate::flow::LateRegistry;
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{
-    Begun, DeadState, Filter, Intention, Ledger as _, NewCall, Owner, Park, Place, StoredRequest,
-    Written,
+    Begun, DeadState, Filter, Intention, KeyScope, Ledger as _, NewCall, Owner, Park, Place,
+    StoredRequest, Written,
 };
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
@@ -87,6 +87,8 @@ async fn park(ledger: &MemoryLedger, n: usize, due: Wall) {
         policy: "{}".into(),
         fingerprint: Fingerprint([1; 32]),
         idempotency_key: None,
+        scope: Arc::new(KeyScope::new(&"gone".into())),
+        wary: false,
         business_key: None,
         request: StoredRequest {
             method: Method::POST,

@@ -45,8 +45,12 @@ impl Builder<'_> {
                 name,
                 key_file: self.base.join(text),
                 keys,
+                formerly: self
+                    .each(&scope, "formerly", names::node)
+                    .unwrap_or_default(),
             });
         }
+        self.judge_former_clients(elements, &path, &clients);
         clients
     }
 

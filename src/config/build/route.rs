@@ -17,7 +17,7 @@ use crate::config::key_template::KeyTemplate;
 use crate::config::matcher::{Matcher, PathPattern};
 use crate::config::report::Path;
 use crate::config::route::{
-    Accepted, BodyLimits, CallIdRule, Effects, Idempotency, ResponseMode, Route,
+    Accepted, BodyLimits, CallIdRule, DetectNewIds, Effects, Idempotency, ResponseMode, Route,
 };
 use crate::config::words::Word;
 
@@ -34,8 +34,10 @@ impl Builder<'_> {
             let own = Scope::new(element, &path);
             let route = self.route(&own, &beneath, &path);
             self.judge_order(&own, &route, &routes);
+            self.judge_shared(&own, &route, &routes);
             routes.push(Arc::new(route));
         }
+        self.judge_former_routes(elements, &path, &routes);
         routes
     }
 
@@ -62,6 +64,9 @@ impl Builder<'_> {
             body: body(&scope.section("body")),
             response: scope.word("response", ResponseMode::Auto),
             idempotency: self.idempotency(&scope.section("idempotency")),
+            limits: self.route_limits(&own.section("limits")),
+            detect_new_ids: scope.word("detect_new_ids", DetectNewIds::default()),
+            formerly: self.each(own, "formerly", names::route).unwrap_or_default(),
             compensation_workers: scope
                 .section("compensation")
                 .whole("workers", defaults::COMPENSATION_WORKERS),
@@ -94,7 +99,7 @@ impl Builder<'_> {
             prefix: self
                 .parsed(scope, "prefix", names::node)
                 .unwrap_or_else(|| name.clone()),
-            body: self.parsed(scope, "body", names::pointer),
+            body: self.parsed(scope, "body", names::member),
         }
     }
 
@@ -111,6 +116,10 @@ impl Builder<'_> {
             window: scope.duration("window", default.window),
             send_header: self.parsed(&send, "header", names::free_header_name),
             send_body: self.parsed(&send, "body", names::member),
+            scope: self.parsed(scope, "scope", names::node),
+            exclude: self
+                .each(scope, "exclude", names::member)
+                .unwrap_or(default.exclude),
         }
     }
 
@@ -229,5 +238,6 @@ fn compensation(scope: &Scope<'_>) -> Compensation {
         resend: scope.flag("resend", default.resend),
         lease: scope.duration("lease", default.lease),
         on_failed: scope.word("on_failed", default.on_failed),
+        reversal: None,
     }
 }

@@ -7,6 +7,7 @@ use http::header::HeaderName;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
+use super::limits::{concurrency, retry_budget};
 use super::scope::Scope;
 use super::{Builder, names};
 use crate::config::defaults;
@@ -36,6 +37,8 @@ impl Builder<'_> {
             },
             late_max: scope.whole("late_max", defaults::LATE_MAX),
             tenant_header: self.tenant_header(scope),
+            concurrency: concurrency(scope),
+            retry_budget: retry_budget(scope),
             formerly: self.each(scope, "formerly", former).unwrap_or_default(),
             endpoint,
         }

@@ -9,8 +9,11 @@ use crate::call::outcome::Cause;
 use crate::call::policy::{
     BelieveNotFound, MAX_RETRIES_MAX, OnClientGone, OnFailed, Records, UnresolvedAnswer,
 };
+use crate::config::limits::Adaptive;
 use crate::config::resolved::{LogFormat, LogLevel, Sync};
-use crate::config::route::{Accepted, Credentials, HostMode, KeyHash, ResponseMode, UpstreamKind};
+use crate::config::route::{
+    Accepted, Credentials, DetectNewIds, HostMode, KeyHash, ResponseMode, UpstreamKind,
+};
 use crate::config::words::Word;
 
 /// One key of a section.
@@ -99,10 +102,17 @@ const MAYBE_ZERO: Kind = Kind::Duration { zero: true };
 const SOCKET: Kind = Kind::Text("an address and port, such as 127.0.0.1:8080");
 const HEADER: Kind = Kind::Text("the name of a header field");
 const POINTER: Kind = Kind::Text("a JSON pointer, such as /state");
+const RATE: Kind = Kind::Text("requests per second or minute, such as 100/s or 600/m");
 const HEADERS: Kind = Kind::List {
     of: &HEADER,
     min: 0,
     max: NAMES_MAX,
+};
+/// More renamings than a route or client goes through in the longest window.
+const FORMER_NAMES: Kind = Kind::List {
+    of: &Kind::Text("a name it had before"),
+    min: 0,
+    max: 16,
 };
 const WORDS: Kind = Kind::List {
     of: &Kind::Text("a state word of the tool"),
@@ -135,11 +145,13 @@ macro_rules! must {
     };
 }
 
+mod limits;
 mod policy;
 mod receipt;
 mod route;
 mod server;
 
+use limits::*;
 use policy::*;
 use receipt::*;
 use route::*;

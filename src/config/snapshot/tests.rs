@@ -77,14 +77,24 @@ fn any_receipts() -> impl Strategy<Value = Option<Receipts>> {
 fn any_compensation() -> impl Strategy<Value = Compensation> {
     let on_failed = prop_oneof![Just(OnFailed::Drop), Just(OnFailed::Keep)];
     let rounds = proptest::collection::vec(length(1), 1..=5);
-    (rounds, any::<bool>(), length(1), on_failed).prop_map(|(rounds, resend, lease, on_failed)| {
-        Compensation {
+    let reversal = (any::<bool>(), any::<bool>(), length(0), length(0)).prop_map(
+        |(unknown, not_found, min_age, max_age)| Reversal {
+            unknown,
+            not_found,
+            min_age,
+            max_age,
+        },
+    );
+    let reversal = proptest::option::of(reversal);
+    (rounds, any::<bool>(), length(1), on_failed, reversal).prop_map(
+        |(rounds, resend, lease, on_failed, reversal)| Compensation {
             rounds,
             resend,
             lease,
             on_failed,
-        }
-    })
+            reversal,
+        },
+    )
 }
 
 fn any_policy() -> impl Strategy<Value = Policy> {

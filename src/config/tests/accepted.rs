@@ -11,7 +11,10 @@ use crate::call::policy::{BelieveNotFound, OnClientGone, OnFailed, Records, Rese
 use crate::call::policy::{Policy, UnresolvedAnswer};
 use crate::call::receipt::State;
 use crate::config::resolved::{LogFormat, LogLevel, Sync};
-use crate::config::route::{Accepted, Credentials, Effects, HostMode, ResponseMode, UpstreamKind};
+use crate::config::route::{
+    Accepted, Credentials, DetectNewIds, Effects, HostMode, ResponseMode, UpstreamKind,
+};
+use crate::config::template::JsonPointer;
 
 const EVERYTHING: &str = include_str!("everything.yaml");
 const COMMENTED: &str = include_str!("../../../config/callgate.yaml");
@@ -101,6 +104,7 @@ fn every_key_means_what_it_says_at_the_top() {
     let secs = Duration::from_secs;
     let limits = Limits {
         connections: 5,
+        connections_per_address: 3,
         headers: 6,
         header_bytes: 8 << 10,
         header_timeout: secs(1),
@@ -199,7 +203,15 @@ fn a_route_and_its_upstream_mean_what_they_say() {
         (route.call_id.header.as_str(), &*route.call_id.prefix),
         ("x-my-id", "ord")
     );
-    assert_eq!(route.call_id.body, None);
+    let place = |text| JsonPointer::parse(text).unwrap();
+    assert_eq!(route.call_id.body, Some(place("/task/id")));
+    assert_eq!(route.idempotency.scope.as_deref(), Some("money"));
+    assert_eq!(route.idempotency.exclude, [place("/nonce"), place("/at/0")]);
+    assert_eq!(route.detect_new_ids, DetectNewIds::Block);
+    assert_eq!(
+        route.formerly,
+        [Arc::from("orders-v1"), Arc::from("orders")]
+    );
     assert_eq!(route.accepted, Accepted::Pending);
     let answer = route.answer.as_ref().unwrap();
     assert_eq!(answer.states.state("2"), Some(State::Failed));

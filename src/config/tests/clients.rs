@@ -101,9 +101,19 @@ fn a_client_that_could_be_taken_for_another_is_refused() {
         ("{ name: a }", "1:11 clients[0]", "`key_file` is missing"),
         ("{ key_file: a }", "1:11 clients[0]", "`name` is missing"),
         (
-            "{ name: a, key_file: a, formerly: [z] }",
-            "1:35 clients[0].formerly",
-            "not in this version yet",
+            "{ name: a, key_file: a, formerly: [a] }",
+            "1:45 clients[0].formerly",
+            "only names nobody has any more",
+        ),
+        (
+            "{ name: a, key_file: a, formerly: [z] }, { name: b, key_file: b, formerly: [z] }",
+            "1:86 clients[1].formerly",
+            "\"z\" stands among the former names of the client \"a\" too",
+        ),
+        (
+            "{ name: a, key_file: a, formerly: [x y] }",
+            "1:46 clients[0].formerly[0]",
+            "1 to 48 letters",
         ),
     ];
     for (entries, place, word) in table {

@@ -195,3 +195,28 @@ fn a_leaving_that_changes_nothing_is_not_told() {
     waiters.sent(2);
     assert_eq!(second(&calls, &call).call().sends(), 2);
 }
+
+#[test]
+fn calls_that_ask_for_the_same_stand_together_until_they_are_told() {
+    let calls = Arc::new(Calls::default());
+    let [mut one, mut two, mut three] =
+        ["one", "two", "three"].map(|name| first(&calls, &asked(name, 1)));
+    let other = &mut first(&calls, &asked("other", 2));
+    assert_eq!(one.stand("r", true), None);
+    let named = |id: Option<CallId>| id.map(|id| id.to_string());
+    assert_eq!(named(two.stand("r", false)).as_deref(), Some("one"));
+    assert_eq!(other.stand("r", true), None);
+    // Who may only stand alone does not, and leaves the others as they were.
+    assert_eq!(named(three.stand("r", true)).as_deref(), Some("one"));
+    assert_eq!(three.stand("another route", true), None);
+    drop(three);
+    one.tell(&answered(b"done"));
+    let mut four = first(&calls, &asked("four", 1));
+    assert_eq!(named(four.stand("r", true)).as_deref(), Some("two"));
+    drop((four, two));
+    let mut five = first(&calls, &asked("five", 1));
+    assert_eq!(five.stand("r", true), None);
+    assert_eq!(calls.alikes.len(), 2);
+    drop(five);
+    assert_eq!(calls.alikes.len(), 1);
+}

@@ -17,6 +17,7 @@ use crate::ingress::body::Fault;
 use crate::ingress::identify::{self, IdProblem};
 use crate::ingress::reply::problem::SOON;
 use crate::ingress::{Door, Faced, Knock};
+use crate::upstream::headers;
 
 /// The parts of a request line that are neither method nor target, and its line end.
 const REQUEST_LINE: usize = "  HTTP/1.1\r\n".len();
@@ -95,6 +96,13 @@ impl<D: Door> Visit<'_, D> {
 
     /// What is wrong with a call whose route is known.
     fn check_call(&self, route: &D::Route, id: Option<&NamedBy>) -> Result<(), Box<Told>> {
+        let head = &self.origin.head;
+        let once = route.config().effects.is_once(&head.method);
+        if once && headers::websocket(&head.headers).is_some() {
+            let detail = "A call with effects cannot be a tunnel: nobody could say what became of \
+                          it. Give the WebSocket a route with `effects: none`.";
+            return Err(unseen_told(id, Code::UpgradeRefused, detail));
+        }
         let floor = &self.origin.room.floor;
         if floor.settings.node.is_named_in(&self.origin.head.headers) {
             let detail = "The request has been through this gateway already (`Via`): the route's \

@@ -2,8 +2,8 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -15,10 +15,12 @@ use super::Settings;
 use crate::call::code::Code;
 use crate::call::time::Mono;
 use crate::clock;
+use crate::config::Limits;
 use crate::ingress::Door;
 use crate::ingress::answer::Room;
 use crate::ingress::cores::{Core, Cores};
-use crate::ingress::reply::problem::NO_ROOM;
+use crate::ingress::reply::problem::{NO_ROOM, NO_ROOM_FOR_ADDRESS};
+use crate::ingress::seat::{Addresses, Seat};
 use crate::ingress::serve::serve;
 use crate::telemetry::labels::Bound;
 
@@ -46,7 +48,31 @@ pub(super) struct Acceptor<D: Door> {
     pub(super) rooms: Vec<Arc<Room<D>>>,
     pub(super) settings: Arc<Settings>,
     pub(super) stop: CancellationToken,
+    /// Callers' addresses, when each may have only so many connections.
+    pub(super) addresses: Option<Arc<Addresses>>,
 }
+
+/// A bound that a newcomer meets, and what it reads then.
+struct Full {
+    bound: Bound,
+    key: &'static str,
+    limit: fn(&Limits) -> usize,
+    says: &'static LazyLock<Vec<u8>>,
+}
+
+static FULL: Full = Full {
+    bound: Bound::Connections,
+    key: "limits.connections",
+    limit: |limits| limits.connections,
+    says: &NO_ROOM,
+};
+
+static ADDRESS_FULL: Full = Full {
+    bound: Bound::ConnectionsPerAddress,
+    key: "limits.connections_per_address",
+    limit: |limits| limits.connections_per_address,
+    says: &NO_ROOM_FOR_ADDRESS,
+};
 
 /// Lets one line through per [`LOG_EVERY`].
 #[derive(Default)]
@@ -112,23 +138,37 @@ impl<D: Door> Acceptor<D> {
             .map(|core| core.connections().load(Relaxed))
             .sum();
         if open >= self.settings.limits.connections {
-            return self.refuse(core, stream, refusing, gate);
+            return self.refuse(core, stream, refusing, gate, &FULL);
         }
+        let from = match self.addresses.as_ref().map(|all| all.take(peer.ip())) {
+            Some(None) => return self.refuse(core, stream, refusing, gate, &ADDRESS_FULL),
+            Some(from) => from,
+            None => None,
+        };
         let room = &self.rooms[core.index()];
         core.connections().fetch_add(1, Relaxed);
-        let token = room.floor.open.token();
-        core.run(serve(Arc::clone(room), stream, peer, token));
+        let seat = Seat::new(room.floor.open.token(), from);
+        core.run(serve(Arc::clone(room), stream, peer, seat));
     }
 
-    fn refuse(&self, core: &Core, stream: TcpStream, refusing: &Arc<AtomicUsize>, gate: &mut Gate) {
-        self.settings.metrics.bounds.inc(Bound::Connections);
+    fn refuse(
+        &self,
+        core: &Core,
+        stream: TcpStream,
+        refusing: &Arc<AtomicUsize>,
+        gate: &mut Gate,
+        full: &'static Full,
+    ) {
+        self.settings.metrics.bounds.inc(full.bound);
         self.settings.unrouted.refused.inc(Code::Overloaded);
         if let Some(held) = gate.open(self.settings.clock.mono()) {
-            let limit = self.settings.limits.connections;
+            let limit = (full.limit)(&self.settings.limits);
+            let key = full.key;
             tracing::warn!(
+                key,
                 limit,
                 held,
-                "limits.connections is reached; newcomers are refused"
+                "a limit is reached; newcomers are refused"
             );
         }
         if refusing.fetch_add(1, Relaxed) >= REFUSALS_MAX {
@@ -137,7 +177,7 @@ impl<D: Door> Acceptor<D> {
         }
         let refusing = Arc::clone(refusing);
         core.run(async move {
-            say_no_room(stream).await;
+            say_no_room(stream, full.says).await;
             refusing.fetch_sub(1, Relaxed);
         });
     }
@@ -184,8 +224,8 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 
 /// Tells a newcomer why, and reads on a little: a close over unread bytes would be a reset, which
 /// can overtake the answer.
-async fn say_no_room(mut stream: TcpStream) {
-    if stream.write_all(&NO_ROOM).is_err() || stream.shutdown(Shutdown::Write).is_err() {
+async fn say_no_room(mut stream: TcpStream, says: &[u8]) {
+    if stream.write_all(says).is_err() || stream.shutdown(Shutdown::Write).is_err() {
         return;
     }
     let until_closed = async {

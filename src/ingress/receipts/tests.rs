@@ -129,6 +129,9 @@ fn a_human_and_a_dead_letter_are_named() {
         fence: 1,
         lease_until: None,
         ended_at: None,
+        by_hand: false,
+        reversals: 0,
+        last_receipt: None,
     };
     let queued = CallView {
         state: State::Unknown,

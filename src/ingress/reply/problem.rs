@@ -36,8 +36,21 @@ pub(in crate::ingress) static SLOW_HEAD: LazyLock<Vec<u8>> = LazyLock::new(|| {
 
 /// What a caller reads who comes when `limits.connections` are open.
 pub(in crate::ingress) static NO_ROOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let detail = "As many connections are open as limits.connections allows. Nothing was read and \
-                  nothing was sent. Repeat with the same call id.";
+    no_room(
+        "As many connections are open as limits.connections allows. Nothing was read and nothing \
+         was sent. Repeat with the same call id.",
+    )
+});
+
+/// What a caller reads whose address has `limits.connections_per_address` open.
+pub(in crate::ingress) static NO_ROOM_FOR_ADDRESS: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    no_room(
+        "As many connections are open from this address as limits.connections_per_address allows. \
+         Nothing was read and nothing was sent. Repeat with the same call id.",
+    )
+});
+
+fn no_room(detail: &str) -> Vec<u8> {
     let problem = Problem::new(
         Code::Overloaded,
         detail,
@@ -48,7 +61,7 @@ pub(in crate::ingress) static NO_ROOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
         retry_after: Some(SOON),
         ..problem
     })
-});
+}
 
 /// When a refusal that passes by itself is worth a repeat.
 pub(in crate::ingress) const SOON: Duration = Duration::from_secs(1);
@@ -148,6 +161,7 @@ const fn title(code: Code) -> &'static str {
         Code::ResultNotKept => "The call is settled, but its answer was not kept",
         Code::Reversed => "The call was or is being reversed",
         Code::NewIdForRunningCall => "The same request is running under another id",
+        Code::OrderRefused => "The verb does not fit the state of the call",
         Code::BodyTooLarge => "The request body is over the limit",
         Code::CallIdReused => "The call id belongs to another request",
         Code::IdempotencyKeyReused => "The idempotency key belongs to another request",
@@ -186,6 +200,7 @@ const fn proxy_status(code: Code) -> &'static str {
         | Code::ResultNotKept
         | Code::Reversed
         | Code::NewIdForRunningCall
+        | Code::OrderRefused
         | Code::ToolReportedFailure
         | Code::ResolvedAsFailed
         | Code::Draining => "callgate; error=proxy_internal_response",
@@ -206,7 +221,11 @@ mod tests {
 
     #[test]
     fn what_is_written_past_hyper_is_a_whole_answer() {
-        for (bytes, status) in [(&*SLOW_HEAD, 408), (&*NO_ROOM, 503)] {
+        for (bytes, status) in [
+            (&*SLOW_HEAD, 408),
+            (&*NO_ROOM, 503),
+            (&*NO_ROOM_FOR_ADDRESS, 503),
+        ] {
             let text = std::str::from_utf8(bytes).unwrap();
             let (head, document) = text.split_once("\r\n\r\n").unwrap();
             assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");

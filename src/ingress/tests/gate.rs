@@ -94,6 +94,7 @@ pub(super) struct Gate {
 
 pub(super) const LIMITS: Limits = Limits {
     connections: 64,
+    connections_per_address: 64,
     headers: 100,
     header_bytes: 32 * 1024,
     header_timeout: Duration::from_secs(5),

@@ -40,7 +40,7 @@ impl World {
         found.next().expect("the event has a note")
     }
 
-    fn manual(&self, new: NewCall) {
+    fn to_a_human(&self, new: NewCall) {
         let claim = self.claim(new);
         self.applied(claim, NOW, Intention::Park(park(Place::Manual)));
     }
@@ -48,13 +48,13 @@ impl World {
 
 pub(crate) fn a_row_is_taken_into_an_alert_once(make: Factory) {
     let world = make();
-    world.manual(call("a"));
+    world.to_a_human(call("a"));
     world.dead("queued");
     let elsewhere = NewCall {
         route: "returns".into(),
         ..call("elsewhere")
     };
-    world.manual(elsewhere);
+    world.to_a_human(elsewhere);
     assert!(world.untold(&orders()).fresh);
     assert_eq!(world.untold(&orders()).notes, []);
     world.fold(&orders(), secs(1));
@@ -116,14 +116,14 @@ pub(crate) fn a_difference_is_taken_once_per_kind(make: Factory) {
 
 pub(crate) fn what_comes_up_in_the_window_is_held_for_the_next_alert(make: Factory) {
     let world = make();
-    world.manual(call("a"));
+    world.to_a_human(call("a"));
     world.fold(&orders(), secs(1));
     world.alert_told(Event::Manual, Told::Delivered { count: 1 }, secs(2));
     let note = world.note_of(Event::Manual);
     assert_eq!((note.told, note.standing.waiting), (1, 0));
     assert_eq!(note.standing.told_at, Some(secs(2)));
     for n in 0..EXAMPLES_MAX + 2 {
-        world.manual(call(&format!("b{n}")));
+        world.to_a_human(call(&format!("b{n}")));
     }
     world.fold(&orders(), secs(60));
     let note = world.note_of(Event::Manual);
@@ -131,7 +131,7 @@ pub(crate) fn what_comes_up_in_the_window_is_held_for_the_next_alert(make: Facto
     assert_eq!(note.since, secs(60));
     assert_eq!(note.examples.len(), EXAMPLES_MAX);
     // While that one is under way another call comes up.
-    world.manual(call("c"));
+    world.to_a_human(call("c"));
     world.fold(&orders(), secs(4_000));
     world.alert_told(Event::Manual, Told::Delivered { count: 7 }, secs(4_001));
     let note = world.note_of(Event::Manual);
@@ -140,7 +140,7 @@ pub(crate) fn what_comes_up_in_the_window_is_held_for_the_next_alert(make: Facto
 
 pub(crate) fn a_failed_delivery_is_kept_with_its_tries(make: Factory) {
     let world = make();
-    world.manual(call("a"));
+    world.to_a_human(call("a"));
     world.fold(&orders(), secs(1));
     let before = world.note_of(Event::Manual);
     for n in 1..=3_u32 {
@@ -170,7 +170,7 @@ pub(crate) fn the_oldest_open_call_is_told_by_route(make: Factory) {
     assert_eq!(world.untold(&of_route).oldest, [None]);
     let late = world.claim(call("late"));
     world.applied(late, secs(9), queued(secs(9)));
-    world.manual(call("first"));
+    world.to_a_human(call("first"));
     let settled = world.dead("settled");
     world.settled(settled, secs(1), receipt(Verdict::Success));
     assert_eq!(world.untold(&of_route).oldest, [Some(NOW)]);
@@ -184,7 +184,7 @@ pub(crate) fn the_oldest_open_call_is_told_by_route(make: Factory) {
 pub(crate) fn many_rows_are_taken_in_pieces(make: Factory) {
     let world = make();
     for n in 0..5 {
-        world.manual(call(&format!("a{n}")));
+        world.to_a_human(call(&format!("a{n}")));
     }
     let fold = || {
         world

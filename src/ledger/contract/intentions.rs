@@ -166,6 +166,9 @@ pub(crate) fn parking_is_one_step(make: Factory) {
         fence: claim.fence,
         lease_until: None,
         ended_at: None,
+        by_hand: false,
+        reversals: 0,
+        last_receipt: None,
     };
     assert_eq!(view.dead_letter, Some(expected));
     assert_eq!(

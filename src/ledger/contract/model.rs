@@ -18,7 +18,7 @@ enum Op {
         key: Option<u8>,
         print: u8,
         route: u8,
-        bits: u8,
+        bits: u16,
     },
     Send {
         claim: usize,
@@ -61,7 +61,7 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let claim = || 0..12_usize;
     prop_oneof![
-        4 => (0..3_u8, 0..2_u8, prop::option::of(0..2_u8), 0..2_u8, 0..2_u8, any::<u8>())
+        4 => (0..3_u8, 0..2_u8, prop::option::of(0..2_u8), 0..2_u8, 0..2_u8, any::<u16>())
             .prop_map(|(id, client, key, print, route, bits)| Op::Begin {
                 id, client, key, print, route, bits
             }),
@@ -172,9 +172,20 @@ impl Walk {
         else {
             unreachable!("only asked to begin")
         };
-        let one_of = |bit: u8, names: [&'static str; 2]| names[usize::from(bits & bit != 0)];
+        let one_of = |bit: u16, names: [&'static str; 2]| names[usize::from(bits & bit != 0)];
+        let former = |bit: u16, name: &'static str| {
+            let names = [name.into()];
+            names[..usize::from(bits & bit != 0)].to_vec()
+        };
+        let client = ClientName::new(["a", "b"][usize::from(*client)]);
+        let scope = KeyScope {
+            name: one_of(32, ["orders", "shared"]).into(),
+            formerly: former(64, "returns").into(),
+        };
         let begun = self.world.begin(NewCall {
-            client: ClientName::new(["a", "b"][usize::from(*client)]),
+            client: client.with_former(&former(128, "a")),
+            scope: scope.into(),
+            wary: bits & 256 != 0,
             idempotency_key: key.map(|key| format!("k{key}").into()),
             fingerprint: Fingerprint([*print; 32]),
             route: ["orders", "returns"][usize::from(*route)].into(),
@@ -195,6 +206,7 @@ impl Walk {
             Begun::Known(known) => format!("id {} {}", known.same_request, told(known.call)),
             Begun::KeyTaken(known) => format!("key {} {}", known.same_request, told(known.call)),
             Begun::Foreign => "foreign".to_owned(),
+            Begun::Alike(known) => format!("alike {}", told(known.call)),
         }
     }
 

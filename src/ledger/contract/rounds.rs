@@ -3,7 +3,7 @@
 use super::*;
 use crate::call::outcome::Cause;
 use crate::call::receipt::State;
-use crate::ledger::{Entry, OwnerTest, Recovered, SettledBy};
+use crate::ledger::{Entry, OwnerTest, Recovered, SettledBy, Taker};
 
 pub(crate) fn due_calls_are_claimed_in_order_and_once(make: Factory) {
     let world = make();
@@ -72,7 +72,7 @@ pub(crate) fn a_repeat_leases_what_waits_in_the_queue_and_moves_nothing(make: Fa
         let who = owner("door");
         let due = world
             .ledger
-            .claim_letter(row, life, who, now, now.after(LEASE));
+            .claim_letter(row, life, (Taker::Caller, who), now, now.after(LEASE));
         due.wait().unwrap()
     };
     let claim = world.claim(call("c"));

@@ -141,6 +141,7 @@ pub(crate) fn calls_that_may_be_the_same_are_named(make: Factory) {
         },
         NewCall {
             route: "returns".into(),
+            scope: scope("returns", &[]),
             ..keyed("other-route", "k")
         },
         NewCall {

@@ -3,20 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::rule::Held;
 use crate::ledger::story::Life;
 use crate::ledger::view::{DeadLetter, Difference};
 use crate::ledger::{
-    CallView, Claim, Contradiction, DeadState, Due, Entry, Filter, Intention, Known, NewCall, News,
-    Owner, Park, Place, RowId, SettledBy, Settlement, StoredRequest, Verdict,
+    CallView, Claim, Contradiction, Cursor, DeadState, Due, Entry, Filter, Intention, Known,
+    NewCall, News, Owner, Park, Place, RowId, SettledBy, Settlement, Sort, StoredRequest, Verdict,
 };
 
 /// A call's row.
 pub(super) struct Row {
     pub(super) view: CallView,
     pub(super) key_binds: bool,
+    /// What its key belongs to.
+    pub(super) scope: Arc<str>,
     pub(super) promised: bool,
     /// Dead letters of earlier lives.
     pub(super) past: Vec<DeadLetter>,
@@ -79,6 +83,7 @@ impl Row {
         };
         Self {
             key_binds: view.idempotency_key.is_some(),
+            scope: Arc::clone(&new.scope.name),
             view,
             promised: new.promised,
             past,
@@ -112,9 +117,15 @@ impl Row {
             fence: self.fence,
             state: self.view.state,
             binds: self.view.binds,
+            touched: self.touched,
             remembered_until: self.touched.after(self.window),
             sends: self.view.sends,
             dead: self.view.dead_letter.as_ref().map(|letter| letter.state),
+            reversals: self
+                .view
+                .dead_letter
+                .as_ref()
+                .map_or(0, |letter| letter.reversals),
         }
     }
 
@@ -126,13 +137,21 @@ impl Row {
         self.key_binds
             && new.idempotency_key.is_some()
             && self.view.idempotency_key == new.idempotency_key
-            && self.view.client == new.client
-            && self.view.route == new.route
+            && new.client.is_or_was(self.view.client.as_str())
+            && new.scope.names().any(|scope| *scope == self.scope)
+    }
+
+    /// Whether it waits in the compensation queue and asks for the same.
+    pub(super) fn is_alike(&self, new: &NewCall) -> bool {
+        self.is_same(new)
+            && new.client.is_or_was(self.view.client.as_str())
+            && new.is_route(&self.view.route)
+            && self.held().dead.is_some_and(DeadState::is_open)
     }
 
     pub(super) fn known(&mut self, same: bool, now: Wall) -> Box<Known> {
-        if same && self.view.settled.is_some() {
-            self.touched = self.touched.max(now);
+        if let Some(touched) = self.held().renewed(now).filter(|_| same) {
+            self.touched = touched;
         }
         Known::boxed(same, self.view.clone())
     }
@@ -179,12 +198,45 @@ impl Row {
                     letter.next_retry_time = None;
                 }
             }
+            Intention::Reverse { n, lease_until } => {
+                if let Some(letter) = &mut self.view.dead_letter {
+                    letter.state = DeadState::Reversing;
+                    letter.reversals = n;
+                    letter.by_hand = false;
+                }
+                self.view.history.push(Entry::Reversing { at: now, n });
+                self.hold(lease_until);
+            }
+            Intention::ReverseAgain { due, last_error } => {
+                if let Some(letter) = &mut self.view.dead_letter {
+                    letter.give_back();
+                    letter.last_error = last_error;
+                    letter.next_retry_time = Some(due);
+                }
+            }
+            Intention::Reversed => self.reversed(now),
             Intention::ReleaseLease => {
                 if let Some(letter) = &mut self.view.dead_letter {
-                    letter.release(DeadState::Queued);
+                    letter.give_back();
                 }
             }
         }
+    }
+
+    fn reversed(&mut self, now: Wall) {
+        self.end(now, Verdict::Failed, SettledBy::Reversal);
+        let Some(letter) = &mut self.view.dead_letter else {
+            return;
+        };
+        letter.release(DeadState::Reversed);
+        letter.next_retry_time = None;
+        letter.ended_at = Some(now);
+        self.view.history.push(Entry::Parked {
+            at: now,
+            state: DeadState::Reversed,
+            reason: "reversed".into(),
+            round: letter.round,
+        });
     }
 
     fn move_on(
@@ -256,6 +308,9 @@ impl Row {
             fence: self.fence,
             lease_until: None,
             ended_at,
+            by_hand: false,
+            reversals: 0,
+            last_receipt: view.last_receipt(),
         });
         view.history.push(Entry::Parked {
             at: now,
@@ -311,14 +366,37 @@ impl Row {
         }
     }
 
+    /// Adds history.
+    pub(super) fn note(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        let life = self.view.life;
+        for entry in entries {
+            self.note_of(life, entry);
+        }
+    }
+
     /// Adds history to this life, or to one that is over.
-    pub(super) fn note(&mut self, life: u32, entry: Entry) {
+    pub(super) fn note_of(&mut self, life: u32, entry: Entry) {
         let past = self.lives.iter_mut().find(|past| past.life == life);
-        let (differences, history) = match past {
-            Some(past) => (&mut past.differences, &mut past.history),
-            None if life == self.view.life => (&mut self.view.differences, &mut self.view.history),
+        let mut letters = self.past.iter_mut();
+        let letter = letters.find(|letter| letter.life == life);
+        let (differences, history, letters) = match past {
+            Some(past) => (
+                &mut past.differences,
+                &mut past.history,
+                [past.dead_letter.as_mut(), letter],
+            ),
+            None if life == self.view.life => (
+                &mut self.view.differences,
+                &mut self.view.history,
+                [self.view.dead_letter.as_mut(), None],
+            ),
             None => return,
         };
+        if let Entry::Receipt { answer, .. } = &entry {
+            for letter in letters.into_iter().flatten() {
+                letter.last_receipt = Some(*answer);
+            }
+        }
         match entry {
             Entry::Differs { at, kind, told } => {
                 record(differences, at, kind, &told);
@@ -327,20 +405,45 @@ impl Row {
         }
     }
 
+    /// Settles the call as an operator says it ended.
+    pub(super) fn resolve(&mut self, now: Wall, verdict: Verdict, document: Option<Bytes>) {
+        let news = News::Receipt {
+            verdict,
+            reply: None,
+            document,
+        };
+        self.settle(now, news);
+        if let Some(settlement) = &mut self.view.settled {
+            settlement.by = SettledBy::Operator;
+        }
+    }
+
+    /// Ends the dead letter; what became of the call stays unknown.
+    pub(super) fn discard(&mut self, now: Wall) {
+        self.view.updated_at = now;
+        self.touched = self.touched.max(now);
+        if let Some(letter) = &mut self.view.dead_letter {
+            letter.release(DeadState::Discarded);
+            letter.next_retry_time = None;
+            letter.ended_at = Some(now);
+        }
+    }
+
     pub(super) fn differ(&mut self, at: Wall, kind: Contradiction, told: &str) -> bool {
         record(&mut self.view.differences, at, kind, told)
     }
 
-    /// Where a claimable dead letter stands in line: abandoned rounds before queued ones, then by
-    /// the time.
-    pub(super) fn due(&self, now: Wall) -> Option<(bool, Wall, Option<Wall>)> {
+    /// Where a claimable dead letter stands in line: abandoned passes first, then reversals, then
+    /// rounds, each by the time.
+    pub(super) fn due(&self, now: Wall) -> Option<(u8, Wall, Option<Wall>)> {
         let letter = self.view.dead_letter.as_ref()?;
-        let (queued, at) = match letter.state {
-            DeadState::Queued => (true, letter.next_retry_time?),
-            DeadState::Running => (false, letter.lease_until?),
+        let (turn, at) = match (letter.state, &letter.owner) {
+            (DeadState::Running | DeadState::Reversing, Some(_)) => (0, letter.lease_until?),
+            (DeadState::Reversing, None) => (1, letter.next_retry_time?),
+            (DeadState::Queued, _) => (2, letter.next_retry_time?),
             _ => return None,
         };
-        (at <= now).then_some((queued, at, letter.next_retry_time))
+        (at <= now).then_some((turn, at, letter.next_retry_time))
     }
 
     pub(super) fn claim_round(&mut self, owner: &Owner, now: Wall, lease_until: Wall) -> Due {
@@ -348,7 +451,10 @@ impl Row {
         self.view.owner = owner.clone();
         self.hold(lease_until);
         if let Some(letter) = &mut self.view.dead_letter {
-            letter.state = DeadState::Running;
+            letter.by_hand = letter.state == DeadState::Manual;
+            if letter.state != DeadState::Reversing {
+                letter.state = DeadState::Running;
+            }
             letter.owner = Some(owner.clone());
             letter.fence = self.fence;
         }
@@ -358,8 +464,17 @@ impl Row {
             owner,
             fence: self.fence,
         });
+        self.due_under(self.claim())
+    }
+
+    /// Everything a pass over it needs, without a claim.
+    pub(super) fn dossier(&self) -> Due {
+        self.due_under(Claim::none(self.view.row, self.view.life))
+    }
+
+    fn due_under(&self, claim: Claim) -> Due {
         Due {
-            claim: self.claim(),
+            claim,
             call: self.view.clone(),
             request: self.request.clone(),
             policy: Arc::clone(&self.policy),
@@ -368,7 +483,11 @@ impl Row {
 
     /// Whether nothing needs the row any more.
     pub(super) fn is_ripe(&self, now: Wall, retention: Duration) -> bool {
-        let forgotten = self.view.settled.is_some() && self.touched.after(self.window) <= now;
+        // A human gave up the discarded ones: they are over as well.
+        let letter = self.view.dead_letter.as_ref();
+        let given_up = letter.is_some_and(|letter| letter.state == DeadState::Discarded);
+        let ended = self.view.settled.is_some() || given_up;
+        let forgotten = ended && self.touched.after(self.window) <= now;
         let over =
             |letter: &DeadLetter| letter.ended_at.is_some_and(|at| at.after(retention) <= now);
         forgotten && self.past.iter().chain(&self.view.dead_letter).all(over)
@@ -381,6 +500,16 @@ impl DeadLetter {
         self.state = state;
         self.owner = None;
         self.lease_until = None;
+        self.by_hand = false;
+    }
+
+    /// The same, and it waits where it waited before.
+    pub(super) fn give_back(&mut self) {
+        self.release(match self.state {
+            DeadState::Reversing => DeadState::Reversing,
+            _ if self.by_hand => DeadState::Manual,
+            _ => DeadState::Queued,
+        });
     }
 }
 
@@ -420,4 +549,30 @@ pub(super) fn matches(filter: &Filter, letter: &DeadLetter) -> bool {
             .call_id
             .as_ref()
             .is_none_or(|id| *id == letter.call_id)
+        && filter
+            .receipt
+            .is_none_or(|said| letter.last_receipt == Some(said))
+        && filter
+            .text
+            .as_ref()
+            .is_none_or(|text| holds(letter, &text.to_ascii_lowercase()))
+        && (filter.within.is_empty() || filter.within.contains(&letter.state))
+}
+
+fn holds(letter: &DeadLetter, text: &str) -> bool {
+    let keys = [&letter.business_key, &letter.idempotency_key];
+    let keys = keys.into_iter().filter_map(|key| key.as_deref());
+    [letter.call_id.as_str(), &letter.reason, &letter.last_error]
+        .into_iter()
+        .chain(keys)
+        .any(|place| place.to_ascii_lowercase().contains(text))
+}
+
+/// Whether a dead letter stands behind a cursor.
+pub(super) fn stands_after(sort: Sort, letter: &DeadLetter, from: Cursor) -> bool {
+    let place = sort.behind(letter);
+    match sort {
+        Sort::Newest => place < from,
+        Sort::Oldest | Sort::Due | Sort::Fails => place > from,
+    }
 }

@@ -63,15 +63,11 @@ impl Books {
             .collect();
         aliases.sort_by_key(|alias| (alias.at, alias.call_id.to_string()));
         let is_kin = |other: &&Row| {
-            let other = &other.view;
-            let (key, business) = (
-                call.idempotency_key.as_deref(),
-                call.business_key.as_deref(),
-            );
-            other.row != call.row
-                && other.client == call.client
-                && other.route == call.route
-                && (other.fingerprint == call.fingerprint || has_key(other, key, business))
+            let theirs = &other.view;
+            let same_request = theirs.route == call.route && theirs.fingerprint == call.fingerprint;
+            let (key, business) = keys_of(call);
+            let same_key = other.scope == row.scope && has_key(theirs, key, business);
+            theirs.row != call.row && theirs.client == call.client && (same_request || same_key)
         };
         let mut kin: Vec<&Row> = self.rows.values().filter(is_kin).collect();
         kin.sort_by_key(|other| (other.view.row.0.abs_diff(call.row.0), other.view.row));
@@ -83,6 +79,7 @@ impl Books {
             policy: row.policy.clone(),
             past: row.lives.clone(),
             aliases,
+            acts: self.audit_of(call.row),
             kin: kin.into_iter().map(|other| kin_of(call, other)).collect(),
             searched_all: true,
             call: call.clone(),
@@ -120,10 +117,7 @@ fn has_key(call: &CallView, key: Option<&str>, business: Option<&str>) -> bool {
 
 fn kin_of(call: &CallView, row: &Row) -> Kin {
     let other = &row.view;
-    let (key, business) = (
-        call.idempotency_key.as_deref(),
-        call.business_key.as_deref(),
-    );
+    let (key, business) = keys_of(call);
     Kin {
         call_id: other.call_id.clone(),
         client: other.client.clone(),
@@ -137,4 +131,12 @@ fn kin_of(call: &CallView, row: &Row) -> Kin {
         settled: other.settled.as_ref().map(|end| (end.by, end.at)),
         remembered_until: row.held().remembered_until,
     }
+}
+
+/// The key of a call, and what it was made from.
+fn keys_of(call: &CallView) -> (Option<&str>, Option<&str>) {
+    (
+        call.idempotency_key.as_deref(),
+        call.business_key.as_deref(),
+    )
 }

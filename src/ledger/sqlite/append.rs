@@ -9,7 +9,7 @@ use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::{Claim, DeadState, Entry, Intention, Park, Place, RowId, SettledBy, Written};
 
-use super::{history, words};
+use super::{history, reversal, words};
 
 /// Writes an intention, if the claim is current and the intention fits.
 pub(super) fn append(
@@ -74,6 +74,14 @@ pub(super) fn append(
             };
             move_on(db, claim, now, None, &step)?;
         }
+        Intention::Reverse { n, lease_until } => {
+            reversal::send(db, claim, now, *n)?;
+            hold(db, claim.row, *lease_until, true)?;
+        }
+        Intention::ReverseAgain { due, last_error } => {
+            reversal::again(db, claim, now, *due, last_error)?;
+        }
+        Intention::Reversed => reversal::done(db, claim, now)?,
         Intention::ReleaseLease => release(db, claim)?,
     }
     Ok(Written::Applied)
@@ -201,8 +209,8 @@ fn move_on(
     step: &Step<'_>,
 ) -> rusqlite::Result<()> {
     let sql = "UPDATE dead_letter SET state = ?3, reason = coalesce(?4, reason), round = ?5, \
-        last_error = ?6, next_retry_time = ?7, fail_count = fail_count + 1, owner = NULL, \
-        lease_until = NULL WHERE call = ?1 AND life = ?2";
+        last_error = ?6, next_retry_time = ?7, fail_count = fail_count + 1, by_hand = 0, \
+        owner = NULL, lease_until = NULL WHERE call = ?1 AND life = ?2";
     db.conn.prepare_cached(sql)?.execute(params![
         claim.row.0,
         claim.life,
@@ -225,8 +233,10 @@ fn move_on(
 }
 
 fn release(db: &Db, claim: Claim) -> rusqlite::Result<()> {
-    let sql = "UPDATE dead_letter SET state = 'QUEUED', owner = NULL, lease_until = NULL \
-               WHERE call = ?1 AND life = ?2";
+    let sql = "UPDATE dead_letter SET \
+        state = CASE WHEN state = 'REVERSING' THEN state WHEN by_hand THEN 'MANUAL' \
+        ELSE 'QUEUED' END, by_hand = 0, owner = NULL, lease_until = NULL \
+        WHERE call = ?1 AND life = ?2";
     db.conn
         .prepare_cached(sql)?
         .execute(params![claim.row.0, claim.life])?;

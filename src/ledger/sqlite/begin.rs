@@ -9,9 +9,10 @@ use rusqlite::{OptionalExtension, Row, params};
 
 use super::db::Db;
 use super::{read, words};
-use crate::call::id::Fingerprint;
+use crate::call::id::{ClientName, Fingerprint};
 use crate::call::receipt::State;
 use crate::call::time::Wall;
+use crate::crash::{self, Point};
 use crate::ledger::record::headers_to_text;
 use crate::ledger::rule::Held;
 use crate::ledger::{Begun, Claim, DeadState, Known, NewCall, RowId};
@@ -51,30 +52,31 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
         fence: 1,
     };
     let new = &claiming.new;
-    if !is_known(db, new)? && insert(db, claiming, policy, row)? {
+    let free = !has_past(new) && !is_known(db, new)? && alike(db, new)?.is_none();
+    if free && insert(db, claiming, policy, row)? {
+        crash::at(Point::ClaimWritten);
         return Ok(Begun::Claimed(fresh));
     }
     let standing = by_id(db, new)?;
     let (mine, others): (Vec<_>, Vec<_>) = standing
         .into_iter()
-        .partition(|found| found.client == new.client.as_str());
-    let mine = mine.into_iter().next();
-    if let Some(mine) = &mine
-        && !mine.held.is_free(new.now)
-    {
-        return Ok(Begun::Known(known(db, mine, new.now)?));
+        .partition(|found| new.client.is_or_was(&found.client));
+    if let Some(taken) = mine.iter().find(|mine| !mine.held.is_free(new.now)) {
+        return Ok(Begun::Known(known(db, taken, new.now)?));
     }
-    if let Some(first) = by_alias(db, new)? {
-        if !first.held.is_free(new.now) {
-            return Ok(Begun::Known(known(db, &first, new.now)?));
+    for client in names(&new.client) {
+        if let Some(first) = by_alias(db, new, client)? {
+            if !first.held.is_free(new.now) {
+                return Ok(Begun::Known(known(db, &first, new.now)?));
+            }
+            forget_alias(db, new, client)?;
         }
-        forget_alias(db, new)?;
     }
     let shared = |other: &Standing| other.upstream == *new.upstream && !other.held.is_free(new.now);
     if new.exclusive_id && others.iter().any(shared) {
         return Ok(Begun::Foreign);
     }
-    if let Some(holder) = by_key(db, new)? {
+    for holder in by_key(db, new)? {
         if !holder.held.is_free(new.now) {
             if holder.same {
                 alias(db, new, &holder)?;
@@ -83,7 +85,11 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
         }
         release_key(db, holder.row)?;
     }
-    if let Some(mine) = mine {
+    if let Some(first) = alike(db, new)? {
+        return Ok(Begun::Alike(known(db, &first, new.now)?));
+    }
+    let own = |found: &Standing| found.client == new.client.as_str();
+    if let Some(mine) = mine.into_iter().find(own) {
         return reclaim(db, claiming, policy, &mine).map(Begun::Claimed);
     }
     if insert(db, claiming, policy, row)? {
@@ -91,6 +97,18 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
     }
     // Everything that could stand in the way was looked at: an index says otherwise.
     Err(rusqlite::Error::StatementChangedRows(0))
+}
+
+/// Whether a key may bind under a name that client or scope had before, where the index of the
+/// present names cannot see it.
+fn has_past(new: &NewCall) -> bool {
+    let renamed = !new.client.formerly().is_empty() || !new.scope.formerly.is_empty();
+    renamed && new.idempotency_key.is_some()
+}
+
+/// The name a client has and those it had.
+fn names(client: &ClientName) -> impl Iterator<Item = &ClientName> {
+    std::iter::once(client).chain(client.formerly())
 }
 
 /// Whether any client uses the id.
@@ -114,8 +132,8 @@ fn insert(
         key_binds, parked, promised, sends, touched_at, window_ms, owner, lease_until, \
         received_at, updated_at, first_sent_at, route, upstream, policy, source, fingerprint, \
         idempotency_key, business_key, trace, credential, method, target, request_headers, \
-        request_body) VALUES (?1, ?2, ?3, 1, 1, ?4, 1, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?11, ?8, ?8, \
-        ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)";
+        request_body, scope) VALUES (?1, ?2, ?3, 1, 1, ?4, 1, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?11, \
+        ?8, ?8, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)";
     let written = db.conn.prepare_cached(sql)?.execute(params![
         row.0,
         new.call_id.as_str(),
@@ -142,6 +160,7 @@ fn insert(
         &*new.request.target,
         headers,
         &*new.request.body,
+        key_scope(new),
     ])?;
     if written == 1 {
         db.use_row(row);
@@ -170,7 +189,7 @@ fn reclaim(
         fingerprint = ?17, idempotency_key = ?18, business_key = ?19, trace = ?20, \
         credential = ?21, reply_status = NULL, reply_bytes = NULL, reply_sha256 = NULL, \
         method = ?22, target = ?23, request_headers = ?24, request_body = ?25, \
-        reply_headers = NULL, reply_body = NULL, document = NULL WHERE id = ?1";
+        reply_headers = NULL, reply_body = NULL, document = NULL, scope = ?26 WHERE id = ?1";
     db.conn.prepare_cached(sql)?.execute(params![
         claim.row.0,
         claim.life,
@@ -197,6 +216,7 @@ fn reclaim(
         &*new.request.target,
         headers,
         &*new.request.body,
+        key_scope(new),
     ])?;
     Ok(claim)
 }
@@ -213,6 +233,11 @@ fn keep_life(db: &Db, row: RowId) -> rusqlite::Result<()> {
     Ok(())
 }
 
+fn key_scope(new: &NewCall) -> Option<&str> {
+    let scope = &new.scope.name;
+    new.idempotency_key.as_ref().map(|_| &**scope)
+}
+
 const fn first_state(new: &NewCall) -> State {
     if new.first_send {
         State::Processing
@@ -227,10 +252,10 @@ fn window_ms(new: &NewCall) -> i64 {
 
 /// The call that was there before. A replay of a settled one makes its window run anew.
 fn known(db: &Db, standing: &Standing, now: Wall) -> rusqlite::Result<Box<Known>> {
-    if standing.same && standing.held.is_settled() {
+    if let Some(touched) = standing.held.renewed(now).filter(|_| standing.same) {
         db.conn
-            .prepare_cached("UPDATE calls SET touched_at = max(touched_at, ?2) WHERE id = ?1")?
-            .execute(params![standing.row.0, now.0])?;
+            .prepare_cached("UPDATE calls SET touched_at = ?2 WHERE id = ?1")?
+            .execute(params![standing.row.0, touched.0])?;
     }
     let call = read::call(&db.conn, standing.row)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
     Ok(Box::new(Known {
@@ -240,14 +265,14 @@ fn known(db: &Db, standing: &Standing, now: Wall) -> rusqlite::Result<Box<Known>
 }
 
 /// The call whose key this id came with, in the life it had then.
-fn by_alias(db: &Db, new: &NewCall) -> rusqlite::Result<Option<Standing>> {
+fn by_alias(db: &Db, new: &NewCall, client: &ClientName) -> rusqlite::Result<Option<Standing>> {
     let sql = format!(
         "{STANDING} JOIN aliases a ON a.call = c.id AND a.life = c.life \
          WHERE a.call_id = ?1 AND a.client = ?2"
     );
     db.conn
         .prepare_cached(&sql)?
-        .query_row([new.call_id.as_str(), new.client.as_str()], |row| {
+        .query_row([new.call_id.as_str(), client.as_str()], |row| {
             keyed_standing(row, new)
         })
         .optional()
@@ -266,10 +291,10 @@ fn alias(db: &Db, new: &NewCall, first: &Standing) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn forget_alias(db: &Db, new: &NewCall) -> rusqlite::Result<()> {
+fn forget_alias(db: &Db, new: &NewCall, client: &ClientName) -> rusqlite::Result<()> {
     db.conn
         .prepare_cached("DELETE FROM aliases WHERE call_id = ?1 AND client = ?2")?
-        .execute([new.call_id.as_str(), new.client.as_str()])?;
+        .execute([new.call_id.as_str(), client.as_str()])?;
     Ok(())
 }
 
@@ -281,11 +306,12 @@ fn release_key(db: &Db, row: RowId) -> rusqlite::Result<()> {
 }
 
 const STANDING: &str = "SELECT c.id, c.life, c.fence, c.state, c.binds, c.touched_at, \
-    c.window_ms, c.sends, d.state, c.client, c.upstream, c.fingerprint, c.idempotency_key \
+    c.window_ms, c.sends, d.state, c.client, c.upstream, c.fingerprint, c.idempotency_key, \
+    coalesce(d.reversals, 0) \
     FROM calls c LEFT JOIN dead_letter d ON c.parked AND d.call = c.id AND d.life = c.life ";
 
 fn by_id(db: &Db, new: &NewCall) -> rusqlite::Result<Vec<Standing>> {
-    let sql = format!("{STANDING} WHERE c.call_id = ?1");
+    let sql = format!("{STANDING} WHERE c.call_id = ?1 ORDER BY c.id");
     db.conn
         .prepare_cached(&sql)?
         .query_map([new.call_id.as_str()], |row| keyed_standing(row, new))?
@@ -299,20 +325,57 @@ fn keyed_standing(row: &Row<'_>, new: &NewCall) -> rusqlite::Result<Standing> {
     Ok(found)
 }
 
-fn by_key(db: &Db, new: &NewCall) -> rusqlite::Result<Option<Standing>> {
+/// Whoever has the key: one at most, unless two clients or scopes became one.
+fn by_key(db: &Db, new: &NewCall) -> rusqlite::Result<Vec<Standing>> {
+    let mut found = Vec::new();
     let Some(key) = &new.idempotency_key else {
-        return Ok(None);
+        return Ok(found);
     };
     let sql = format!(
-        "{STANDING} WHERE c.client = ?1 AND c.route = ?2 AND c.idempotency_key = ?3 \
+        "{STANDING} WHERE c.client = ?1 AND c.scope = ?2 AND c.idempotency_key = ?3 \
          AND c.key_binds = 1"
     );
-    db.conn
-        .prepare_cached(&sql)?
-        .query_row(params![new.client.as_str(), &*new.route, &**key], |row| {
-            standing(row, new.fingerprint)
-        })
-        .optional()
+    let mut statement = db.conn.prepare_cached(&sql)?;
+    for client in names(&new.client) {
+        for scope in new.scope.names() {
+            let of = params![client.as_str(), &**scope, &**key];
+            found.extend(
+                statement
+                    .query_row(of, |row| standing(row, new.fingerprint))
+                    .optional()?,
+            );
+        }
+    }
+    found.sort_by_key(|standing| standing.row);
+    Ok(found)
+}
+
+/// The first call in the compensation queue that asks for the same.
+fn alike(db: &Db, new: &NewCall) -> rusqlite::Result<Option<Standing>> {
+    if !new.wary {
+        return Ok(None);
+    }
+    let sql = "SELECT id, client, route FROM calls INDEXED BY calls_alike \
+               WHERE fingerprint = ?1 AND parked = 1 AND purge_at IS NULL ORDER BY id";
+    let mut statement = db.conn.prepare_cached(sql)?;
+    let mut rows = statement.query([new.fingerprint.0])?;
+    while let Some(row) = rows.next()? {
+        let (client, route) = (row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);
+        if !new.client.is_or_was(client) || !new.is_route(route) {
+            continue;
+        }
+        let sql = format!("{STANDING} WHERE c.id = ?1");
+        let found = db
+            .conn
+            .prepare_cached(&sql)?
+            .query_row([row.get::<_, i64>(0)?], |row| {
+                standing(row, new.fingerprint)
+            })?;
+        if found.held.dead.is_some_and(DeadState::is_open) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 fn standing(row: &Row<'_>, fingerprint: Fingerprint) -> rusqlite::Result<Standing> {
@@ -342,8 +405,10 @@ fn held(row: &Row<'_>) -> rusqlite::Result<Held> {
         fence: row.get(2)?,
         state: words::word(row, 3, State::from_word)?,
         binds: row.get(4)?,
+        touched: Wall(touched),
         remembered_until: Wall(touched.saturating_add(window)),
         sends: row.get(7)?,
         dead: words::optional_word(row, 8, DeadState::from_word)?,
+        reversals: row.get(13)?,
     })
 }

@@ -28,7 +28,9 @@ pub(super) fn write(db: &Db, row: RowId, life: u32, entry: &Entry) -> rusqlite::
         return differ(db, row, life, *at, *kind, told).map(drop);
     }
     let outcome = match entry {
-        Entry::Ended { outcome, .. } => words::outcome_text(*outcome),
+        Entry::Ended { outcome, .. } | Entry::Undone { outcome, .. } => {
+            words::outcome_text(*outcome)
+        }
         _ => String::new(),
     };
     insert(db, row, life, entry.at(), &Line::of(entry, &outcome))
@@ -76,6 +78,13 @@ impl<'a> Line<'a> {
             } => Self {
                 detail: Some(reason),
                 ..Self::new("parked").n(*round).word(Some(state.as_str()))
+            },
+            Entry::Reversing { n, .. } => Self::new("reversing").n(*n),
+            Entry::Undone {
+                n, took, detail, ..
+            } => Self {
+                detail: detail.as_deref(),
+                ..Self::new("undone").n(*n).word(Some(outcome)).took(*took)
             },
             // Has a table of its own, and is written there.
             Entry::Differs { told, .. } => Self {

@@ -16,8 +16,8 @@ use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::view::Difference;
 use crate::ledger::{
-    CallView, DeadLetter, DeadState, Entry, Kept, Owner, ProofNote, Reply, RowId, Settlement,
-    StoredRequest, Tally, Verdict, record,
+    CallView, Claim, DeadLetter, DeadState, Due, Entry, Kept, Owner, ProofNote, Reply, RowId,
+    Settlement, StoredRequest, Tally, Verdict, record,
 };
 
 /// The columns of a call, in the order in which [`call_row`] reads them.
@@ -268,6 +268,14 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
                 .into(),
             round: row.get(2)?,
         },
+        "reversing" => Entry::Reversing { at, n: row.get(2)? },
+        "undone" => Entry::Undone {
+            at,
+            n: row.get(2)?,
+            outcome: words::word(row, 3, words::outcome)?,
+            took: millis(row.get(6)?),
+            detail,
+        },
         stranger => return Err(words::damaged(1, stranger)),
     })
 }
@@ -293,7 +301,7 @@ pub(super) fn differences(
 /// The columns of a dead letter, in the order in which [`dead_row`] reads them.
 pub(super) const DEAD: &str = "SELECT call, life, call_id, route, client, business_key, \
     request_id, reason, last_error, fail_count, next_retry_time, create_time, state, round, owner, \
-    fence, lease_until, ended_at FROM dead_letter";
+    fence, lease_until, ended_at, by_hand, reversals, last_receipt FROM dead_letter";
 
 pub(super) fn dead_letter(
     conn: &Connection,
@@ -326,7 +334,24 @@ pub(super) fn dead_row(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
         fence: row.get(15)?,
         lease_until: row.get::<_, Option<i64>>(16)?.map(Wall),
         ended_at: row.get::<_, Option<i64>>(17)?.map(Wall),
+        by_hand: row.get(18)?,
+        reversals: row.get(19)?,
+        last_receipt: words::optional_word(row, 20, words::answer)?,
     })
+}
+
+/// A call with everything a pass over it needs, without a claim.
+pub(super) fn dossier(conn: &Connection, row: RowId) -> rusqlite::Result<Option<Due>> {
+    let Some(call) = call(conn, row)? else {
+        return Ok(None);
+    };
+    let (request, policy) = request(conn, row)?;
+    Ok(Some(Due {
+        claim: Claim::none(row, call.life),
+        call,
+        request,
+        policy,
+    }))
 }
 
 /// What a call sends, and the policy it lives by.

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{read, words};
+use super::{desk, read, words};
 use crate::call::id::{CallId, ClientName};
 use crate::call::receipt::State;
 use crate::call::time::Wall;
@@ -80,6 +80,7 @@ fn tell(conn: &Connection, call: CallView, found: Found) -> rusqlite::Result<Sto
         policy,
         past: past.collect::<rusqlite::Result<_>>()?,
         aliases: aliases(conn, row)?,
+        acts: desk::audit(conn, row)?,
         kin: kin(conn, &call)?,
         searched_all: searched_all(conn, row)?,
         call,
@@ -147,7 +148,8 @@ fn kin(conn: &Connection, call: &CallView) -> rusqlite::Result<Vec<Kin>> {
         coalesce(idempotency_key = ?5 OR business_key = ?6, 0), fingerprint = ?4, sends, \
         received_at, settled_at, settled_by, touched_at + window_ms \
         FROM calls WHERE id BETWEEN ?1 - ?7 AND ?1 + ?7 AND id <> ?1 AND client = ?2 \
-        AND route = ?3 AND (fingerprint = ?4 OR idempotency_key = ?5 OR business_key = ?6) \
+        AND ((route = ?3 AND fingerprint = ?4) OR (scope = (SELECT scope FROM calls WHERE id = ?1) \
+        AND (idempotency_key = ?5 OR business_key = ?6))) \
         ORDER BY abs(id - ?1), id LIMIT ?8";
     let mut found: Vec<Kin> = conn
         .prepare_cached(sql)?

@@ -1,98 +1,12 @@
-//! Verbs over many rows: due work, the sweep after a start, the clean-up, proofs.
+//! Verbs over many rows: the sweep after a start, the clean-up, proofs.
 
 use rusqlite::params;
 
 use super::append::park;
-use super::begin::held_of;
 use super::db::Db;
-use super::{history, read, words};
+use super::{desk, history, words};
 use crate::call::time::Wall;
-use crate::ledger::{
-    Claim, DeadState, Due, Entry, Owner, OwnerTest, Park, Place, Proof, Purged, Recovered, RowId,
-};
-
-/// Claims due dead letters: abandoned rounds first, then the longest due.
-pub(super) fn claim_due(
-    db: &Db,
-    owner: &Owner,
-    now: Wall,
-    lease_until: Wall,
-    limit: usize,
-) -> rusqlite::Result<Vec<Due>> {
-    const ABANDONED: &str = "SELECT call, life FROM dead_letter \
-        WHERE state = 'RUNNING' AND lease_until <= ?1 \
-        ORDER BY lease_until, next_retry_time LIMIT ?2";
-    const QUEUED: &str = "SELECT call, life FROM dead_letter \
-        WHERE state = 'QUEUED' AND next_retry_time <= ?1 ORDER BY next_retry_time LIMIT ?2";
-    let mut rows: Vec<(RowId, u32)> = Vec::new();
-    for sql in [ABANDONED, QUEUED] {
-        let left = i64::try_from(limit.saturating_sub(rows.len())).unwrap_or(i64::MAX);
-        let mut statement = db.conn.prepare_cached(sql)?;
-        let found =
-            statement.query_map([now.0, left], |row| Ok((RowId(row.get(0)?), row.get(1)?)))?;
-        for row in found {
-            rows.push(row?);
-        }
-    }
-    rows.into_iter()
-        .map(|(row, life)| claim(db, row, life, owner, now, lease_until))
-        .collect()
-}
-
-/// Claims one dead letter, if it waits in the queue.
-pub(super) fn claim_letter(
-    db: &Db,
-    (row, life): (RowId, u32),
-    owner: &Owner,
-    now: Wall,
-    lease_until: Wall,
-) -> rusqlite::Result<Option<Due>> {
-    match held_of(db, row)? {
-        Some(held) if held.life == life && held.dead == Some(DeadState::Queued) => {
-            claim(db, row, life, owner, now, lease_until).map(Some)
-        }
-        Some(_) | None => Ok(None),
-    }
-}
-
-fn claim(
-    db: &Db,
-    row: RowId,
-    life: u32,
-    owner: &Owner,
-    now: Wall,
-    lease_until: Wall,
-) -> rusqlite::Result<Due> {
-    let fence: i64 = db
-        .conn
-        .prepare_cached(
-            "UPDATE calls SET fence = fence + 1, owner = ?2, lease_until = ?3 WHERE id = ?1 \
-             RETURNING fence",
-        )?
-        .query_row(params![row.0, owner.as_str(), lease_until.0], |found| {
-            found.get(0)
-        })?;
-    db.conn
-        .prepare_cached(
-            "UPDATE dead_letter SET state = 'RUNNING', owner = ?3, fence = ?4, lease_until = ?5 \
-             WHERE call = ?1 AND life = ?2",
-        )?
-        .execute(params![row.0, life, owner.as_str(), fence, lease_until.0])?;
-    let entry = Entry::Claimed {
-        at: now,
-        owner: owner.as_str().into(),
-        fence,
-    };
-    history::write(db, row, life, &entry)?;
-    let call = read::call(&db.conn, row)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
-    let (request, policy) = read::request(&db.conn, row)?;
-    Ok(Due {
-        claim: Claim { row, life, fence },
-        call,
-        request,
-        policy,
-    })
-}
+use crate::ledger::{Owner, OwnerTest, Park, Place, Proof, Purged, Recovered, RowId};
 
 /// An in-line call whose owner is dead.
 struct Orphan {
@@ -137,13 +51,21 @@ pub(super) fn recover(
         };
         park(db, orphan.row, orphan.life, now, &how)?;
     }
-    let sql = "UPDATE dead_letter SET state = 'QUEUED', owner = NULL, lease_until = NULL \
-               WHERE state = 'RUNNING' AND owner <> ?1 AND lease_until <= ?2";
-    let requeued = db
+    const GIVEN_BACK: &str = "UPDATE dead_letter \
+        SET state = iif(by_hand, 'MANUAL', 'QUEUED'), by_hand = 0, owner = NULL, \
+        lease_until = NULL WHERE state = 'RUNNING' AND owner <> ?1 AND lease_until <= ?2";
+    const REVERSING: &str = "UPDATE dead_letter \
+        SET next_retry_time = ?3, owner = NULL, lease_until = NULL \
+        WHERE state = 'REVERSING' AND owner <> ?1 AND lease_until <= ?2";
+    let given_back = db
         .conn
-        .prepare_cached(sql)?
+        .prepare_cached(GIVEN_BACK)?
         .execute(params![owner.as_str(), lease_limit])?;
-    recovered.requeued = requeued as u64;
+    let reversing =
+        db.conn
+            .prepare_cached(REVERSING)?
+            .execute(params![owner.as_str(), lease_limit, now.0])?;
+    recovered.requeued = (given_back + reversing) as u64;
     Ok(recovered)
 }
 
@@ -178,6 +100,7 @@ pub(super) fn purge(db: &Db, now: Wall, batch: usize) -> rusqlite::Result<Purged
             |row| Ok((row.get(0)?, row.get(1)?)),
         )?
         .collect::<rusqlite::Result<_>>()?;
+    desk::purge(db, now)?;
     let mut purged = Purged {
         calls: 0,
         more: found.len() >= batch,
@@ -202,6 +125,7 @@ fn remove(db: &Db, row: i64) -> rusqlite::Result<()> {
         "DELETE FROM dead_letter WHERE call = ?1",
         "DELETE FROM aliases WHERE call = ?1",
         "DELETE FROM lives WHERE call = ?1",
+        "DELETE FROM audit WHERE call = ?1",
         "DELETE FROM calls WHERE id = ?1",
     ] {
         db.conn.prepare_cached(sql)?.execute([row])?;

@@ -2,6 +2,7 @@
 
 mod crash;
 mod group;
+mod growth;
 mod opening;
 mod stopped;
 mod trouble;

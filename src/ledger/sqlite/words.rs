@@ -106,6 +106,7 @@ pub(super) fn settled_by_text(by: SettledBy) -> String {
         SettledBy::Answer(n) => format!("answer {n}"),
         SettledBy::Receipt => "receipt".to_owned(),
         SettledBy::NeverSent => "never-sent".to_owned(),
+        SettledBy::Reversal => "reversal".to_owned(),
         SettledBy::Operator => "operator".to_owned(),
     }
 }
@@ -114,6 +115,7 @@ pub(super) fn settled_by(text: &str) -> Option<SettledBy> {
     match text {
         "receipt" => Some(SettledBy::Receipt),
         "never-sent" => Some(SettledBy::NeverSent),
+        "reversal" => Some(SettledBy::Reversal),
         "operator" => Some(SettledBy::Operator),
         _ => text
             .strip_prefix("answer ")?
@@ -213,6 +215,7 @@ mod tests {
             SettledBy::Answer(3),
             SettledBy::Receipt,
             SettledBy::NeverSent,
+            SettledBy::Reversal,
             SettledBy::Operator,
         ] {
             assert_eq!(settled_by(&settled_by_text(by)), Some(by));

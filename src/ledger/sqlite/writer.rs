@@ -13,6 +13,7 @@ use super::checkpoint;
 use super::db::Db;
 use super::open::FileLock;
 use super::shared::Shared;
+use crate::crash::{self, Point};
 use crate::ledger::LedgerError;
 use crate::ledger::error::Cause;
 use crate::ledger::pending::{Pending, Reply};
@@ -167,9 +168,14 @@ fn attempt(db: &mut Db, group: &mut [Box<dyn Work>]) -> Result<(), Failure> {
     let done = execute(db, "BEGIN IMMEDIATE")
         .map_err(|error| Failure::Group(write_error(error)))
         .and_then(|()| run_all(db, group))
-        .and_then(|()| execute(db, "COMMIT").map_err(|error| Failure::Group(write_error(error))));
+        .and_then(|()| {
+            crash::at(Point::Committing);
+            execute(db, "COMMIT").map_err(|error| Failure::Group(write_error(error)))
+        });
     if done.is_err() {
         db.roll_back();
+    } else {
+        crash::at(Point::Committed);
     }
     done
 }

@@ -183,6 +183,8 @@ pub(in crate::upstream) fn upstream(endpoint: &Endpoint) -> Upstream {
             max_idle: 256,
         },
         late_max: 64,
+        concurrency: None,
+        retry_budget: None,
         tenant_header: None,
         formerly: Vec::new(),
     }

@@ -56,7 +56,11 @@ impl World {
                 self.open.clear();
                 Event::Closed
             }
-            Step::Keep | Step::PassHead(_) | Step::Answer(_) | Step::Park(_) => unreachable!(),
+            Step::Keep
+            | Step::PassHead(_)
+            | Step::Answer(_)
+            | Step::Park(_)
+            | Step::Reverse { .. } => unreachable!(),
         }
     }
 

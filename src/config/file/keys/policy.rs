@@ -53,10 +53,11 @@ keys! {
         required: Kind::Flag;
         /// Where the key goes on the way to the tool.
         send: Kind::Section(SEND_KEY);
-        /// Another scope than client and route.
-        scope: Kind::Later;
-        /// Body fields that do not make another request.
-        exclude: Kind::Later;
+        /// What a key belongs to besides its client, instead of the route: routes with the same
+        /// scope share their keys.
+        scope: Kind::Text("1 to 48 letters, digits, `.`, `_` and `-`");
+        /// Places in a JSON body that may differ without making another request.
+        exclude: Kind::List { of: &POINTER, min: 0, max: NAMES_MAX };
     }
     pub(super) SEND_KEY {
         /// The header field; the client's unless named.

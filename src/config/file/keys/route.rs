@@ -23,6 +23,9 @@ keys! {
         response: Kind::Word(ResponseMode::NAMES);
         /// What the caller's leaving changes: nothing, or no new send starts.
         on_client_gone: Kind::Word(OnClientGone::NAMES);
+        /// The same request under a new id while the first call is open: sent and warned about, or
+        /// refused.
+        detect_new_ids: Kind::Word(DetectNewIds::NAMES);
     }
     pub(super) ROUTE {
         /// The route's name: its identity over reloads, and a metric label.
@@ -63,8 +66,13 @@ keys! {
         response: Kind::Word(ResponseMode::NAMES);
         /// What the caller's leaving changes: nothing, or no new send starts.
         on_client_gone: Kind::Word(OnClientGone::NAMES);
-        /// Names this route had before.
-        formerly: Kind::Later;
+        /// What is let in.
+        limits: Kind::Section(ROUTE_LIMITS);
+        /// The same request under a new id while the first call is open: sent and warned about, or
+        /// refused.
+        detect_new_ids: Kind::Word(DetectNewIds::NAMES);
+        /// Names this route had before: its keys and dead letters are still its own.
+        formerly: FORMER_NAMES;
     }
     pub(super) MATCH {
         /// The host asked for.
@@ -91,6 +99,10 @@ keys! {
         pool: Kind::Section(POOL);
         /// Exchanges kept open past their attempt timeout.
         late_max: Kind::Whole { min: 0, max: 10_000 };
+        /// Sends at once, and who waits for them; unbounded when not set.
+        concurrency: Kind::Section(CONCURRENCY);
+        /// What may be sent again; {} for the usual numbers, unbounded when not set.
+        retry_budget: Kind::Presence(RETRY_BUDGET);
         /// Addresses this tool had before.
         formerly: Kind::List { of: &Kind::Text("a URL this tool had before"), min: 0, max: 16 };
         /// The field that tells the tool who calls; then each client has call ids of its own there.
@@ -108,6 +120,6 @@ keys! {
         /// The first part of ids made here; the route's name when not set.
         prefix: Kind::Text("1 to 48 letters, digits, `.`, `_` and `-`");
         /// Where a JSON body may carry it.
-        body: Kind::Later;
+        body: POINTER;
     }
 }

@@ -12,6 +12,8 @@ keys! {
     pub(super) LIMITS {
         /// Open connections of callers.
         connections: Kind::Whole { min: 1, max: 1_000_000 };
+        /// Open connections of one address (IPv6: of one /64); `connections` when not set.
+        connections_per_address: Kind::Whole { min: 1, max: 1_000_000 };
         /// Header fields of one request.
         headers: Kind::Whole { min: 1, max: 1_000 };
         /// Bytes of one request's head.
@@ -52,7 +54,7 @@ keys! {
         /// The file with its key, sent as `Authorization: Bearer` or `X-Api-Key`; several lines are
         /// several valid keys.
         key_file: Kind::Text("the file with the client's key"), must;
-        /// Names this client had before.
-        formerly: Kind::Later;
+        /// Names this client had before: their call ids, keys and receipts are still its own.
+        formerly: FORMER_NAMES;
     }
 }

@@ -149,3 +149,26 @@ fn a_damaged_row_is_an_error_and_not_a_guess() {
         "{viewed:?}"
     );
 }
+
+#[test]
+fn keys_of_an_older_file_go_on_under_their_routes() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = open_in(&folder, Sync::Normal).unwrap();
+    ledger.begin(contract::keyed("old", "k")).wait().unwrap();
+    ledger.begin(call("plain")).wait().unwrap();
+    ledger.close().wait().unwrap();
+    drop(ledger);
+    let old = Connection::open(file_in(&folder)).unwrap();
+    old.execute_batch(
+        "DROP INDEX calls_key; DROP INDEX calls_alike; ALTER TABLE calls DROP COLUMN scope; \
+         CREATE UNIQUE INDEX calls_key ON calls (client, route, idempotency_key) \
+         WHERE key_binds = 1; PRAGMA user_version = 5",
+    )
+    .unwrap();
+    drop(old);
+    let ledger = open_in(&folder, Sync::Normal).unwrap();
+    let taken = ledger.begin(contract::keyed("new", "k")).wait().unwrap();
+    assert!(matches!(taken, Begun::KeyTaken(known) if known.call.call_id == contract::id("old")));
+    let scoped = ledger.ask("SELECT count(*) FROM calls WHERE scope = 'orders'");
+    assert_eq!((scoped, ledger.ask("SELECT count(*) FROM calls")), (1, 2));
+}

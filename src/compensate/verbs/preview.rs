@@ -1,0 +1,130 @@
+//! What a bulk verb would meet: the tool is asked about the rows that match, all of them or an
+//! even sample, before anything is done.
+//!
+//! Asking is asking: what the tool says for good is recorded and settles the row, as any question
+//! does. Nothing is sent and nothing is decided here.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::Verbs;
+use crate::call::receipt::Answer;
+use crate::clock;
+use crate::flow::operate::{Order, Ordered};
+use crate::ledger::{DeadLetter, Filter, LedgerError, Verdict};
+
+/// Rows asked about at most; past it an even sample of this many.
+pub const ASKED_MAX: usize = 200;
+
+/// Questions under way at once.
+const AT_ONCE: usize = 16;
+
+/// How long a preview asks; the listener would give up a little later.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preview {
+    /// Rows that match.
+    pub matching: u64,
+    /// Of them: the tool was asked about so many.
+    pub asked: u64,
+    /// The tool has done the work.
+    pub done: u64,
+    /// The tool says that it failed.
+    pub failed: u64,
+    /// The tool still works on it.
+    pub processing: u64,
+    /// The tool never heard of it, believably.
+    pub safe_to_resend: u64,
+    /// The tool does not say.
+    pub unknown: u64,
+    /// The tool could not be asked: no receipt, no route.
+    pub not_askable: u64,
+}
+
+impl Preview {
+    /// Whether every row that matches was asked about.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.asked == self.matching
+    }
+
+    const fn count(&mut self, ordered: &Ordered) {
+        self.asked += 1;
+        let counted = match ordered {
+            Ordered::Receipt(Verdict::Success)
+            | Ordered::Answered {
+                verdict: Verdict::Success,
+                ..
+            }
+            | Ordered::Agrees(Verdict::Success) => &mut self.done,
+            Ordered::Receipt(Verdict::Failed)
+            | Ordered::Answered {
+                verdict: Verdict::Failed,
+                ..
+            }
+            | Ordered::Agrees(Verdict::Failed)
+            | Ordered::ReportedFailure => &mut self.failed,
+            Ordered::Working(_) => &mut self.processing,
+            Ordered::Unknown {
+                receipt: Some(Answer::NotFound),
+                ..
+            } => &mut self.safe_to_resend,
+            Ordered::Refused(_) => &mut self.not_askable,
+            Ordered::Unknown { .. }
+            | Ordered::Differs(_)
+            | Ordered::Reversed
+            | Ordered::Reversing
+            | Ordered::NotReversed(_)
+            | Ordered::Held { .. }
+            | Ordered::Gone
+            | Ordered::Unrecorded => &mut self.unknown,
+        };
+        *counted += 1;
+    }
+}
+
+impl Verbs {
+    /// Asks the tool about the dead letters that match, at most [`ASKED_MAX`] of them.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub async fn preview(&self, filter: Filter) -> Result<Preview, LedgerError> {
+        let sample = self.flow.ledger.sample(filter, ASKED_MAX).await?;
+        let mut preview = Preview {
+            matching: sample.matching,
+            ..Preview::default()
+        };
+        let asking = self.ask_all(sample.items, &mut preview);
+        tokio::select! {
+            () = asking => {}
+            () = clock::sleep(PATIENCE) => {
+                tracing::info!("a preview ended before every row of it was asked about");
+            }
+        }
+        Ok(preview)
+    }
+
+    async fn ask_all(&self, rows: Vec<DeadLetter>, preview: &mut Preview) {
+        let mut questions = JoinSet::new();
+        for letter in rows {
+            if questions.len() >= AT_ONCE
+                && let Some(Ok(ordered)) = questions.join_next().await
+            {
+                preview.count(&ordered);
+            }
+            let this = self.clone();
+            questions.spawn(async move {
+                let (row, life) = (letter.row, letter.life);
+                this.flow.order(&this.core, row, life, Order::Ask).await
+            });
+        }
+        while let Some(ordered) = questions.join_next().await {
+            if let Ok(ordered) = ordered {
+                preview.count(&ordered);
+            }
+        }
+    }
+}

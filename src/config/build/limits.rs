@@ -1,0 +1,77 @@
+//! Limits: what a route lets in, and what its tool is spared.
+
+use std::sync::Arc;
+
+use super::Builder;
+use super::scope::Scope;
+use crate::config::file::read::Value;
+use crate::config::limits::{Adaptive, Concurrency, Rate, RetryBudget, RouteLimits};
+use crate::config::route::Route;
+
+impl Builder<'_> {
+    pub(super) fn route_limits(&mut self, scope: &Scope<'_>) -> RouteLimits {
+        RouteLimits {
+            rate: self.parsed(scope, "rate", Rate::parse),
+            client_rate: self.parsed(scope, "client_rate", Rate::parse),
+            client_concurrent: written(scope, "client_concurrent"),
+        }
+    }
+
+    /// Routes to one tool share its limits, so they must agree about them.
+    pub(super) fn judge_shared(&mut self, own: &Scope<'_>, route: &Route, before: &[Arc<Route>]) {
+        let upstream = &route.upstream;
+        let differs = before.iter().find(|earlier| {
+            let other = &earlier.upstream;
+            other.address == upstream.address
+                && (other.concurrency, other.retry_budget)
+                    != (upstream.concurrency, upstream.retry_budget)
+        });
+        if let Some(earlier) = differs {
+            let message = format!(
+                "the route {:?} has the same upstream.url and other limits for it; a tool has one \
+                 `concurrency` and one `retry_budget`: write them alike",
+                earlier.name
+            );
+            let scope = own.section("upstream");
+            self.refuse(
+                &scope.blame(&["concurrency", "retry_budget", "url"]),
+                message,
+            );
+        }
+    }
+}
+
+pub(super) fn concurrency(scope: &Scope<'_>) -> Option<Concurrency> {
+    let scope = scope.section("concurrency");
+    let max = written(&scope, "max")?;
+    Some(Concurrency {
+        max,
+        queue: scope.whole("queue", max),
+        adaptive: scope.word("adaptive", Adaptive::Off),
+    })
+}
+
+pub(super) fn retry_budget(scope: &Scope<'_>) -> Option<RetryBudget> {
+    let is_there = matches!(scope.get("retry_budget"), Some((Value::Map(_), _)));
+    let scope = scope.section("retry_budget");
+    let usual = RetryBudget::default();
+    is_there.then(|| RetryBudget {
+        ratio: scope.number("ratio", usual.ratio),
+        floor: count(&scope, "floor", usual.floor),
+        per_client: scope.whole("per_client", usual.per_client),
+        rounds: count(&scope, "rounds", usual.rounds),
+        receipts: count(&scope, "receipts", usual.receipts),
+    })
+}
+
+fn written(scope: &Scope<'_>, key: &str) -> Option<usize> {
+    match scope.get(key) {
+        Some((Value::Whole(_), _)) => Some(scope.whole(key, 0)),
+        _ => None,
+    }
+}
+
+/// The table of keys bounds these far below.
+fn count(scope: &Scope<'_>, key: &str, usual: u32) -> u32 {
+    written(scope, key).map_or(usual, |n| u32::try_from(n).unwrap_or(u32::MAX))
+}
