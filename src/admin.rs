@@ -6,6 +6,7 @@
 //! an operator rarely needs and which may hold personal data.
 
 mod api;
+mod batches;
 mod dead;
 mod differences;
 mod document;
@@ -14,6 +15,7 @@ mod jobs;
 mod listener;
 pub mod operator;
 mod problem;
+mod shed;
 pub mod why;
 
 use std::sync::{Arc, OnceLock};
@@ -38,6 +40,7 @@ use crate::ledger::Ledger;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
 
+pub use batches::BatchDoor;
 pub use listener::serve;
 use problem::Problem;
 
@@ -57,6 +60,8 @@ pub struct Admin {
     pub readiness: Arc<Readiness>,
     /// The reader of the wall clock.
     pub now: Arc<dyn Fn() -> Wall + Send + Sync>,
+    /// Where batches come in.
+    pub batches: BatchDoor,
     /// The effective configuration, secrets masked.
     pub config: serde_json::Value,
     /// SHA-256 of the token that requests must carry; `None` when none is configured.
@@ -108,15 +113,22 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/calls/{id}", get(api::call))
         .route("/api/v1/calls/{id}/why", get(why::why))
         .route("/api/v1/config", get(api::config))
+        .merge(batches::short())
         .merge(dead::routes())
         .merge(differences::routes())
         .merge(jobs::routes())
         .fallback(nothing_here)
+        .layer(shed::at_most(shed::ANSWERS_AT_ONCE))
         .layer(middleware::from_fn(operator::name))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&admin),
             with_token,
         ));
+    // What streams has bounds of its own.
+    let streaming = batches::streaming().layer(middleware::from_fn_with_state(
+        Arc::clone(&admin),
+        with_token,
+    ));
     open.merge(guarded)
         .method_not_allowed_fallback(wrong_method)
         .layer(RequestBodyLimitLayer::new(BODY_BYTES_MAX))
@@ -124,6 +136,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
             StatusCode::GATEWAY_TIMEOUT,
             ANSWER_WITHIN,
         ))
+        .merge(streaming)
         .layer(CatchPanicLayer::custom(panicked))
         .with_state(admin)
 }
@@ -161,8 +174,8 @@ fn bearer(value: &str) -> Option<&str> {
 async fn nothing_here() -> Problem {
     let detail = "The operator's listener has /metrics, /livez, /readyz, /api/v1/calls/{id}, \
                   /api/v1/calls/{id}/why, /api/v1/dead-letters, /api/v1/dead-letters/{id} and its \
-                  verbs, /api/v1/differences, /api/v1/jobs and /api/v1/config. Callers' requests \
-                  go to the other address (`listen`).";
+                  verbs, /api/v1/differences, /api/v1/jobs, /api/v1/batches and /api/v1/config. \
+                  Callers' requests go to the other address (`listen`).";
     Problem::new(Code::NoRoute, detail)
 }
 

@@ -4,6 +4,7 @@
 //! standard output, everything else to standard error, so that a pipe gets nothing but data.
 //! Deliberately absent: colours beyond those of the help text, which heed `NO_COLOR` themselves.
 
+pub mod batch;
 pub mod check;
 mod client;
 pub mod dead;
@@ -14,6 +15,7 @@ pub mod health;
 pub mod init;
 pub mod output;
 mod probe;
+pub mod push;
 pub mod receipt;
 pub mod serve;
 pub mod why;
@@ -53,6 +55,11 @@ enum Command {
     Init,
     /// Validate a configuration, without serving
     Check(check::CheckArgs),
+    /// Push a file of rows as calls, each exactly once, and watch
+    Push(push::PushArgs),
+    /// List, show, pause, resume, cancel and export batches
+    #[command(subcommand)]
+    Batch(batch::Command),
     /// Look at calls that could not be settled in line, and do something about them
     #[command(subcommand)]
     Dead(dead::Command),
@@ -97,6 +104,8 @@ fn perform(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Serve(args) => return serve::run(&args),
         Command::Init => tell(&init::run(), &mut printer)?,
         Command::Check(args) => tell(&check::run(&args), &mut printer)?,
+        Command::Push(args) => push::run(&args, &cli.gateway.find()?, &mut printer)?,
+        Command::Batch(command) => batch::run(&command, &cli.gateway.find()?, &mut printer)?,
         Command::Dead(command) => dead::run(&command, &cli.gateway.find()?, &mut printer)?,
         Command::Receipt(args) => receipt::run(&args, &cli.gateway.find()?, &mut printer)?,
         Command::Why(args) => why::run(&args, || cli.gateway.find(), &mut printer)?,

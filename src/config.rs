@@ -17,6 +17,7 @@ pub mod matcher;
 mod print;
 pub mod report;
 pub mod resolved;
+pub mod reversal;
 pub mod route;
 pub mod schema;
 pub mod snapshot;

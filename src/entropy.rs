@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
+use sha2::{Digest, Sha256};
 
-use crate::call::id::CallId;
+use crate::call::id::{CallId, ClientName};
 use crate::call::time::{Chance, Wall};
 
 /// The longest node name and the longest id prefix, in bytes. Two of them and the rest of a minted
@@ -83,6 +84,28 @@ impl Entropy {
     }
 }
 
+/// The id of the reversal of a call: no chance in it, so that every send of it, in whatever
+/// process, goes under the same one.
+///
+/// # Panics
+/// Never: what it makes is a call id.
+#[must_use]
+pub fn reversal_id(client: &ClientName, call_id: &CallId) -> CallId {
+    let mut hash = Sha256::new();
+    for part in [
+        client.as_str().as_bytes(),
+        &[0],
+        call_id.as_str().as_bytes(),
+    ] {
+        hash.update(part);
+    }
+    let mut text = String::from("rev-");
+    for byte in hash.finalize() {
+        write!(text, "{byte:02x}").expect("a String takes every write");
+    }
+    CallId::parse(text.as_bytes()).expect("68 letters and digits are a call id")
+}
+
 impl Minter {
     /// A maker of ids that end in `node`.
     ///
@@ -110,14 +133,68 @@ impl Minter {
     pub fn mint(&self, prefix: &str, at: Wall) -> CallId {
         debug_assert!(is_name(prefix), "the configuration proved the prefix");
         let count = self.counter.fetch_add(1, Ordering::Relaxed);
-        let mut id = String::with_capacity(prefix.len() + self.node.len() + 32);
-        write!(
-            id,
-            "{prefix}-{}-{:04x}{count:08x}-{}",
-            at.0, self.start, self.node
-        )
-        .expect("a String takes every write");
-        CallId::parse(id.as_bytes()).expect("prefix, digits and node are visible ASCII")
+        let mut id = Text::<{ 2 * NAME_BYTES_MAX + FIXED }>::new();
+        id.put(prefix.as_bytes());
+        id.put(b"-");
+        id.put_decimal(at.0);
+        id.put(b"-");
+        id.put_hex(u64::from(self.start), 4);
+        id.put_hex(u64::from(count), 8);
+        id.put(b"-");
+        id.put(self.node.as_bytes());
+        CallId::parse(id.bytes()).expect("prefix, digits and node are visible ASCII")
+    }
+}
+
+/// The bytes of a minted id beside its two names: three dashes, the time, twelve hex digits.
+const FIXED: usize = 3 + 20 + 12;
+
+/// Text of at most `N` bytes, written without the machinery of formatting: an id is made for nearly
+/// every request.
+struct Text<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Text<N> {
+    const fn new() -> Self {
+        Self {
+            bytes: [0; N],
+            len: 0,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn put(&mut self, part: &[u8]) {
+        self.bytes[self.len..self.len + part.len()].copy_from_slice(part);
+        self.len += part.len();
+    }
+
+    fn put_hex(&mut self, n: u64, digits: usize) {
+        for at in (0..digits).rev() {
+            let digit = usize::try_from(n >> (4 * at) & 0xf).expect("four bits");
+            self.put(&b"0123456789abcdef"[digit..=digit]);
+        }
+    }
+
+    fn put_decimal(&mut self, n: i64) {
+        if n < 0 {
+            self.put(b"-");
+        }
+        let mut rest = n.unsigned_abs();
+        let mut digits = [0; 20];
+        let mut from = digits.len();
+        loop {
+            from -= 1;
+            digits[from] = b'0' + u8::try_from(rest % 10).expect("a digit");
+            rest /= 10;
+            if rest == 0 {
+                return self.put(&digits[from..]);
+            }
+        }
     }
 }
 
@@ -162,6 +239,18 @@ mod tests {
     }
 
     #[test]
+    fn a_minted_id_reads_as_formatting_would_write_it() {
+        let minter = Minter::new("n", &Entropy::seeded(7));
+        for (count, ms) in [0, 9, 10, -5, 1_794_000_000_123, i64::MAX, i64::MIN]
+            .into_iter()
+            .enumerate()
+        {
+            let expected = format!("p-{ms}-{:04x}{count:08x}-n", minter.start);
+            assert_eq!(minter.mint("p", Wall(ms)).as_str(), expected);
+        }
+    }
+
+    #[test]
     fn no_two_ids_of_a_process_are_equal_within_one_millisecond() {
         const THREADS: usize = 8;
         const EACH: usize = 5_000;
@@ -197,6 +286,19 @@ mod tests {
         for bad in ["", "a b", "ä", "a,b", "a/b", &"x".repeat(49)] {
             assert!(!is_name(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_reversal_has_one_id_for_ever_and_for_one_client() {
+        let call = CallId::parse(b"order-1").unwrap();
+        let of = |client: &str| reversal_id(&ClientName::new(client), &call);
+        // SHA-256 over `billing`, NUL, `order-1`.
+        assert_eq!(
+            of("billing").as_str(),
+            "rev-6a4c5c6dd5c8489d1422999764c15c8ab30873786d02b26b63a66277056a4bd2"
+        );
+        assert_eq!(of("billing"), of("billing"));
+        assert_ne!(of("billing"), of("shipping"));
     }
 
     #[test]

@@ -23,18 +23,24 @@ use crate::upstream::headers::Node;
 
 mod admit;
 mod alike;
+mod allow;
 mod ask;
 mod call;
 mod canonical;
 pub mod dedup;
 mod drive;
 mod driven;
+mod errand;
+#[doc(hidden)]
+pub mod fuzzing;
 mod join;
 pub(crate) mod json;
 mod key;
 mod late;
-pub mod limits;
+mod limits;
 mod listen;
+#[doc(hidden)]
+pub mod measured;
 pub mod operate;
 mod parting;
 mod pass;
@@ -44,14 +50,17 @@ mod pursue;
 mod reading;
 mod record;
 mod repeat;
+mod reverse;
 pub mod round;
 pub mod routes;
 mod running;
 mod settle;
 pub mod told;
 
+pub use errand::Errand;
 pub use key::refusal_by_head;
 pub use late::Registry as LateRegistry;
+pub use limits::Exceeded;
 pub use pass::PassBody;
 pub use proof::Standing;
 pub use routes::{Route, Routes};
@@ -118,6 +127,8 @@ pub struct Request<B = Bytes> {
     pub gone: CancellationToken,
     /// When its head was complete.
     pub received: Mono,
+    /// Nobody else would send it: it is never given up as never sent.
+    pub promised: bool,
 }
 
 impl Flow {

@@ -32,6 +32,7 @@ pub mod fuzzing;
 mod identify;
 pub mod line;
 pub mod listener;
+mod plain;
 mod receipts;
 mod reply;
 mod seat;

@@ -4,14 +4,15 @@
 //! a step. [`begin`](Ledger::begin) is the claim of id and key and the first send in one commit;
 //! [`append`](Ledger::append) writes intentions and needs the current claim;
 //! [`fact`](Ledger::fact) writes what the tool has said and needs none;
-//! [`note`](Ledger::note) writes history and gates nothing; [`Desk`] has the operators' verbs. What a verb answered `Ok` to is
-//! durable; what it answered `Err` to does not count as written.
+//! [`note`](Ledger::note) writes history and gates nothing; [`Desk`] has the operators' verbs. What
+//! a verb answered `Ok` to is durable; what it answered `Err` to does not count as written.
 //!
 //! `sqlite` is the embedded default, `memory` exists for tests and simulation, and `contract` is
 //! the one suite both pass. Deliberately absent: policy (who decides what is written is `flow`),
 //! time and chance (they come as arguments), and every form of "read, then write".
 
 pub mod alert;
+pub mod batch;
 #[cfg(test)]
 mod contract;
 pub mod desk;
@@ -29,11 +30,12 @@ pub mod view;
 use std::sync::Arc;
 
 pub use alert::{Told, Untold, Watch};
+pub use batch::Batches;
 pub use desk::Desk;
 pub use error::LedgerError;
 pub use pending::Pending;
 pub use record::{
-    Begun, Claim, Kept, KeyScope, Known, NewCall, Owner, Reply, RowId, StoredRequest,
+    Begun, Claim, Kept, KeyScope, Known, NewCall, Owner, Reply, RowId, StoredRequest, StoredUndo,
 };
 pub use step::{
     Contradiction, Entry, Fact, FactWritten, Intention, News, Park, Place, Reason, Verdict, Written,
@@ -53,7 +55,7 @@ use crate::call::time::Wall;
 /// Verbs take effect in the order in which one thread hands them over. Each answers
 /// [`LedgerError::Overloaded`] when too many records wait (new calls are refused first, so that
 /// running ones can still be recorded), and an error that says why when nothing can be written.
-pub trait Ledger: Desk {
+pub trait Ledger: Batches + Desk {
     /// Claims the call id and the key, and notes the first send, in one commit.
     ///
     /// An id or key whose call is settled and past its window, or was released, is claimed anew in
@@ -113,8 +115,8 @@ pub trait Ledger: Desk {
     /// many rows.
     fn stories(&self, client: Option<ClientName>, name: Arc<str>) -> Pending<Vec<Story>>;
 
-    /// The dead letters that match, in the order of the filter, at most `limit` (and never more than
-    /// [`PAGE_MAX`]), after `from`.
+    /// The dead letters that match, in the order of the filter, at most `limit` (and never more
+    /// than [`PAGE_MAX`]), after `from`.
     fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page>;
 
     /// How many dead letters are in open states, for the gauges; by index.

@@ -44,6 +44,7 @@ pub mod upstream;
 pub mod flow;
 
 // 4: the doors.
+pub mod batch;
 pub mod compensate;
 pub mod ingress;
 

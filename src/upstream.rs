@@ -18,19 +18,26 @@ use crate::clock::{Clock, Wheel};
 
 pub mod headers;
 pub mod receipt;
+pub mod reversal;
 
 mod answer;
 mod destination;
 mod dial;
 mod exchange;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hook;
+pub mod lines;
 mod payload;
+mod plain;
 mod pool;
 mod reading;
+mod sending;
 mod stand_in;
 mod stream;
 mod tls;
 mod tool;
+mod transport;
 mod tunnel;
 mod wire;
 
@@ -40,6 +47,7 @@ pub use exchange::{Ended, Exchange, Mode, Outgoing, Terms};
 pub use hook::{Hook, HookFailure};
 pub use payload::{Payload, Upload};
 pub use receipt::ReceiptEndpoint;
+pub use reversal::ReversalEndpoint;
 #[doc(hidden)]
 pub use stand_in::{Dialling, StandIn, StandInDialer};
 pub use stream::{StreamAnswer, StreamBody, StreamEnd, StreamError, StreamReport};

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "../fuzz/bodies/answer.rs"]
+mod answer;
 #[path = "../fuzz/bodies/config.rs"]
 mod config;
 #[path = "../fuzz/bodies/identify.rs"]
@@ -12,6 +14,8 @@ mod identify;
 mod machine;
 #[path = "../fuzz/bodies/receipt.rs"]
 mod receipt;
+#[path = "../fuzz/bodies/same.rs"]
+mod same;
 
 /// The files of one target, findings first.
 fn files(target: &str) -> Vec<PathBuf> {
@@ -38,6 +42,11 @@ fn replay(target: &str, check: fn(&[u8])) {
 }
 
 #[test]
+fn every_known_answer_is_read_alike_by_both_clients() {
+    replay("answer", answer::check);
+}
+
+#[test]
 fn every_known_request_names_its_call_as_the_contract_says() {
     replay("identify", identify::check);
 }
@@ -55,4 +64,9 @@ fn every_known_configuration_is_answered() {
 #[test]
 fn every_known_sequence_of_events_ends_within_its_bounds() {
     replay("machine", machine::check);
+}
+
+#[test]
+fn every_known_body_has_one_form_that_says_what_it_says() {
+    replay("same", same::check);
 }

@@ -66,6 +66,7 @@ pub(super) fn check(data: &[u8]) {
                     reversals: 1 + round,
                     ..known
                 },
+                sending,
             ),
             6 => Recovery::order(policy, Mono(0), Order::Reverse, known, sending),
             5 => Recovery::order(policy, Mono(0), Order::Resend, known, sending),

@@ -23,6 +23,7 @@ pub(crate) fn admin(shelf: Shelf, token: Option<&str>) -> Arc<Admin> {
         metrics: Arc::new(Metrics::new("0.1.0")),
         readiness: Arc::new(Readiness::new()),
         now: Arc::new(|| NOON),
+        batches: BatchDoor::new(tokio_util::sync::CancellationToken::new()),
         config: json!({"listen": "127.0.0.1:8080", "admin": {"token": "***"}}),
         token: token.map(TokenDigest::of),
         verbs: OnceLock::new(),

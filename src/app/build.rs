@@ -18,7 +18,8 @@ use super::error::StartError;
 use super::sockets::Bound;
 use super::upkeep::Upkeep;
 use super::{Ground, reach};
-use crate::admin::{self, Admin, TokenDigest};
+use crate::admin::{self, Admin, BatchDoor, TokenDigest};
+use crate::batch::{self, Intake};
 use crate::compensate::alert::Means;
 use crate::compensate::{Alerter, Jobs, Verbs, Worker};
 use crate::config::Config;
@@ -39,7 +40,8 @@ pub(super) struct Running {
     pub(super) ingress: Ingress,
     pub(super) admin: SocketAddr,
     pub(super) worker: JoinHandle<()>,
-    /// Stops the compensation worker.
+    pub(super) batches: JoinHandle<()>,
+    /// Stops the compensation worker and that of the batches.
     pub(super) stop_worker: CancellationToken,
     /// Stops what is useful until the end: the operator's listener and upkeep.
     pub(super) stop_rest: CancellationToken,
@@ -77,10 +79,21 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
     rest.spawn(upkeep.run(stop_rest.clone()));
     let back = Core::start(cores.all().len(), ground.clock.clone());
     tell_people(config, &ground, &flow, &back, (&rest, &stop_rest))?;
-    let ingress = open_ingress(config, &ground, &flow, &cores, (callers, ledger_fails))?;
+    let minter = Arc::new(Minter::new(&config.node, &ground.entropy));
+    let ways = (callers, ledger_fails, Arc::clone(&minter));
+    let ingress = open_ingress(config, &ground, &flow, &cores, ways)?;
     ground.readiness.clear(Trouble::Starting, "");
 
     let stop_worker = CancellationToken::new();
+    let taking = Arc::new(Intake::new(Arc::clone(&flow), minter));
+    let batches = batch::Worker::new(
+        Arc::clone(&flow),
+        back.clone(),
+        &taking,
+        stop_worker.clone(),
+    );
+    let batches = tokio::spawn(batches.run());
+    door.batches.open(taking);
     let verbs = Verbs::new(Arc::clone(&flow), back.clone());
     let jobs = Jobs::new(verbs.clone(), stop_worker.clone());
     door.open_desk(verbs);
@@ -100,6 +113,7 @@ pub(super) async fn build(config: &Config, ground: Ground) -> Result<Running, St
         ingress,
         admin,
         worker,
+        batches,
         stop_worker,
         stop_rest,
         rest,
@@ -183,6 +197,7 @@ fn open_admin(
         readiness: Arc::clone(&ground.readiness),
         now: Arc::new(move || clock.wall()),
         config: config.effective(),
+        batches: BatchDoor::new(stop.clone()),
         token: config
             .admin
             .token
@@ -201,7 +216,7 @@ fn open_ingress(
     ground: &Ground,
     flow: &Arc<Flow>,
     cores: &Cores,
-    (listener, ledger_fails): (Bound, Arc<AtomicBool>),
+    (listener, ledger_fails, minter): (Bound, Arc<AtomicBool>, Arc<Minter>),
 ) -> Result<Ingress, StartError> {
     let door = CallerDoor {
         flow: Arc::clone(flow),
@@ -212,7 +227,7 @@ fn open_ingress(
         limits: config.limits,
         node: flow.node.clone(),
         clock: ground.clock.clone(),
-        minter: Arc::new(Minter::new(&config.node, &ground.entropy)),
+        minter,
         metrics: Arc::clone(&ground.metrics),
         unrouted: ground.metrics.route(ROUTE_NONE),
     };

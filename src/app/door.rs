@@ -83,7 +83,7 @@ impl Door for CallerDoor {
         if recorded {
             flow::refusal_by_head(request.headers, request.route)?;
         }
-        Ok(())
+        request.route.admit(request.client, &self.flow.metrics)
     }
 
     async fn call(&self, core: &Core, request: Request<Route, Bytes>) -> Told {
@@ -166,6 +166,7 @@ fn asked<B, C>(
         version: request.version,
         gone,
         received: request.received,
+        promised: false,
     };
     (request, leaving)
 }

@@ -48,7 +48,7 @@ impl Running {
         // No caller waits any more: whatever heeds it may stop now.
         self.flow.draining.cancel();
         self.flow.tasks.close();
-        let quiet = async { tokio::join!(self.flow.tasks.wait(), self.worker) };
+        let quiet = async { tokio::join!(self.flow.tasks.wait(), self.worker, self.batches) };
         // What does not end in time is cut off: its leases lapse, its row says how far it came.
         let finished = timeout(over.since(clock.mono()), quiet).await.is_ok();
         self.stop_rest.cancel();

@@ -178,8 +178,8 @@ impl Recovery {
 
     /// A reversal that has begun goes on, also in another process.
     #[must_use]
-    pub fn undo(policy: Arc<Policy>, now: Mono, known: Known) -> Self {
-        Self::on_errand(policy, now, Errand::Undo, known, Sending::WithHuman)
+    pub fn undo(policy: Arc<Policy>, now: Mono, known: Known, sending: Sending) -> Self {
+        Self::on_errand(policy, now, Errand::Undo, known, sending)
     }
 
     fn on_errand(

@@ -66,6 +66,8 @@ pub enum Undo {
     Done,
     /// The tool refuses to.
     Refused,
+    /// There is no request that could be sent; nothing was.
+    Unsendable,
     /// Nobody knows: it is sent again with its own id.
     Unclear,
 }
@@ -187,6 +189,8 @@ pub enum Reason {
     CredentialNotKept,
     /// The tool refused to undo it.
     ReversalRefused,
+    /// Its undo request names something that neither the call nor its receipt has.
+    ReversalIncomplete,
     /// Whether it was undone is not known either.
     ReversalUnclear,
     /// A fault of this program: an event that cannot happen.
@@ -224,7 +228,7 @@ impl Step {
 
 impl Reason {
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::RetriesExhausted,
         Self::Deadline,
         Self::RetryAfter,
@@ -241,6 +245,7 @@ impl Reason {
         Self::ReportedFailure,
         Self::CredentialNotKept,
         Self::ReversalRefused,
+        Self::ReversalIncomplete,
         Self::ReversalUnclear,
         Self::Impossible,
     ];
@@ -265,6 +270,7 @@ impl Reason {
             Self::ReportedFailure => "reported-failure",
             Self::CredentialNotKept => "credential-not-kept",
             Self::ReversalRefused => "reversal-refused",
+            Self::ReversalIncomplete => "reversal-incomplete",
             Self::ReversalUnclear => "reversal-unclear",
             Self::Impossible => "impossible",
         }

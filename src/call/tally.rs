@@ -161,6 +161,11 @@ impl Tally {
         self.sends
     }
 
+    /// The attempt that was begun last did not take place.
+    pub const fn withdraw_send(&mut self) {
+        self.sends = self.sends.saturating_sub(1);
+    }
+
     /// Notes how the attempt that was begun last has ended.
     pub fn attempted(&mut self, now: Mono, outcome: Outcome, after: Option<Duration>, open: bool) {
         self.ended = now;

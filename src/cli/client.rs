@@ -49,6 +49,11 @@ impl Target {
         Self(path.to_owned())
     }
 
+    /// As it goes on the wire.
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// Appends a path segment, whatever bytes it holds.
     pub(super) fn segment(mut self, segment: &str) -> Self {
         self.0.push('/');

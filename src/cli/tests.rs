@@ -157,6 +157,8 @@ fn run_at(url: &str, line: &str) -> Result<(Exit, String), Failure> {
         Command::Receipt(args) => receipt::run(&args, &gateway, &mut printer),
         Command::Health(args) => health::run(&args, &gateway, &mut printer),
         Command::Why(args) => why::run(&args, || Ok(gateway), &mut printer),
+        Command::Push(args) => push::run(&args, &gateway, &mut printer),
+        Command::Batch(command) => batch::run(&command, &gateway, &mut printer),
         Command::Demo(_) | Command::Serve(_) | Command::Init | Command::Check(_) => {
             unreachable!("no client command")
         }

@@ -182,7 +182,8 @@ impl Verbs {
         let told = Arc::clone(&who);
         let cancelled = self.flow.ledger.cancel_job(id, who, self.now()).await?;
         if let Cancelled::Applied(job) = &cancelled {
-            tracing::info!(job = job.id.0, who = %told, unended = job.unended, "a job is cancelled");
+            let (id, left) = (job.id.0, job.unended);
+            tracing::info!(job = id, who = %told, unended = left, "a job is cancelled");
         }
         Ok(cancelled)
     }

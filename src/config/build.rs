@@ -19,6 +19,7 @@ mod formerly;
 mod limits;
 mod names;
 mod receipt;
+mod reversal;
 mod route;
 mod rules;
 mod scope;

@@ -17,7 +17,7 @@ use crate::call::alert::Event;
 use crate::call::outcome::Cause;
 use crate::call::policy::{
     BelieveNotFound, Compensation, OnClientGone, OnFailed, Policy, Receipts, Records, ResendOn,
-    Retry, RetryNumbers, Timeouts, UnresolvedAnswer,
+    Retry, RetryNumbers, Reversal, Timeouts, UnresolvedAnswer,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -177,6 +177,17 @@ impl Default for Receipts {
             retention: DAY,
             records: Records::Arrival,
             believe_not_found: BelieveNotFound::Proven,
+        }
+    }
+}
+
+impl Default for Reversal {
+    fn default() -> Self {
+        Self {
+            unknown: true,
+            not_found: false,
+            min_age: Duration::from_secs(15),
+            max_age: Duration::from_secs(24 * 3_600),
         }
     }
 }

@@ -13,10 +13,11 @@ use super::file::to_yaml;
 use super::file::units::{show_duration, show_size};
 use super::limits::RouteLimits;
 use super::resolved::{Config, LedgerUrl};
+use super::reversal::ReversalRule;
 use super::route::{Effects, Endpoint, Idempotency, ReceiptRule, Route, Upstream, Words};
-use super::snapshot::resend_words;
+use super::snapshot::{resend_words, when_words};
 use super::words::Word;
-use crate::call::policy::{Policy, Receipts, Retry};
+use crate::call::policy::{Policy, Receipts, Retry, Reversal};
 use crate::call::receipt::State;
 
 /// What stands for a secret.
@@ -323,9 +324,13 @@ fn show_compensation(route: &Route) -> Value {
         "lease": show_duration(compensation.lease),
         "workers": route.compensation_workers,
         "on_failed": word(compensation.on_failed),
+        "reversible": route.reversible,
     });
     if let Some(rule) = &route.alert {
         shown["alert"] = show_alert(rule);
+    }
+    if let (Some(rule), Some(numbers)) = (&route.reversal, compensation.reversal) {
+        shown["reversal"] = show_reversal(rule, numbers);
     }
     shown
 }
@@ -347,6 +352,27 @@ fn show_alert(rule: &AlertRule) -> Value {
     }
     if let Some(secret) = &rule.secret {
         shown["secret_file"] = escape(&secret.path().display().to_string()).into();
+    }
+    shown
+}
+
+fn show_reversal(rule: &ReversalRule, numbers: Reversal) -> Value {
+    let base = rule
+        .elsewhere
+        .as_ref()
+        .map(Endpoint::address)
+        .unwrap_or_default();
+    let masked = |name: &http::HeaderName| (name.as_str().to_owned(), MASK.into());
+    let mut shown = json!({
+        "url": escape(&format!("{base}{}", rule.path)),
+        "method": rule.method.as_str(),
+        "headers": Value::Object(rule.headers.keys().map(masked).collect()),
+        "when": when_words(numbers).collect::<Vec<_>>(),
+        "min_age": show_duration(numbers.min_age),
+        "max_age": show_duration(numbers.max_age),
+    });
+    if let Some(body) = &rule.body {
+        shown["body"] = escape(&body.to_string()).into();
     }
     shown
 }

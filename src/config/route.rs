@@ -15,6 +15,7 @@ use super::alert::AlertRule;
 use super::key_template::KeyTemplate;
 use super::limits::{Concurrency, RetryBudget, RouteLimits};
 use super::matcher::Matcher;
+use super::reversal::ReversalRule;
 use super::template::{JsonPointer, Template};
 use crate::call::policy::Policy;
 use crate::call::receipt::State;
@@ -46,6 +47,10 @@ pub struct Route {
     pub response: ResponseMode,
     /// The business key, and how long it and the call id bind.
     pub idempotency: Idempotency,
+    /// How a call is undone; `None` when it never is.
+    pub reversal: Option<ReversalRule>,
+    /// Whether the tool's work can be undone at all (`compensation.reversible`).
+    pub reversible: bool,
     /// What is let in.
     pub limits: RouteLimits,
     /// What happens to the same request under a new id.

@@ -8,6 +8,7 @@ mod alerts;
 mod chains;
 mod clients;
 mod refused;
+mod reversal;
 
 /// The environment of these tests.
 fn environment(name: &str) -> Option<String> {

@@ -11,13 +11,14 @@ use http::header::HOST;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 
+use super::allow::{self, Held};
 use super::call::{Call, Decider, Place, Sendable};
 use super::drive::Drive;
 use super::join;
 use super::key::{self, Key};
 use super::running::{Asked, Entered, Lead};
 use super::told::{Problem, Told};
-use super::{Flow, Request, canonical, dedup, reading, record};
+use super::{Flow, Request, canonical, dedup, reading, record, reverse};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
 use crate::call::machine::Machine;
@@ -41,8 +42,12 @@ pub(super) struct Visit {
     pub(super) asked: Asked,
     /// Its key before it was hashed.
     pub(super) business_key: Option<Arc<str>>,
+    /// The call it undoes, as its caller says.
+    pub(super) reverses: Option<CallId>,
     /// How long its caller waits for a call that is another request's to end.
     pub(super) until: Mono,
+    /// Its place among the tool's sends, where they are bounded.
+    pub(super) place: Option<allow::Place>,
 }
 
 impl Flow {
@@ -57,6 +62,13 @@ impl Flow {
                 detail,
             );
         };
+        let slot = request.route.slot(&request.client, &self.metrics);
+        let _slot = match slot {
+            Ok(slot) => slot,
+            Err(problem) => {
+                return Told::refused(Some((request.call_id, request.source)), problem);
+            }
+        };
         let until = join::until(&request);
         let fingerprint = canonical::fingerprint(
             &request.method,
@@ -66,9 +78,10 @@ impl Flow {
         );
         let key = identified(&mut request);
         let fields = self.prepared(&mut request);
-        let (key, refused) = match key {
-            Ok(key) => (key, None),
-            Err(problem) => (None, Some(problem)),
+        let reverses = reverse::reversed_by(&fields, &request.call_id);
+        let (key, reverses, refused) = match (key, reverses) {
+            (Ok(key), Ok(reverses)) => (key, reverses, None),
+            (Err(problem), _) | (Ok(_), Err(problem)) => (None, None, Some(problem)),
         };
         let visit = Visit {
             asked: Asked {
@@ -78,10 +91,12 @@ impl Flow {
                 key: key.as_ref().map(|key| Arc::clone(&key.text)),
             },
             business_key: key.and_then(|key| key.business),
+            reverses,
             request,
             target,
             fields,
             until,
+            place: None,
         };
         if let Some(problem) = refused {
             return visit.refused(problem, core);
@@ -122,12 +137,15 @@ impl Flow {
     async fn begin(
         self: &Arc<Self>,
         core: &Core,
-        visit: Visit,
+        mut visit: Visit,
         lead: &Lead,
         mut wary: bool,
     ) -> Told {
         let mut joins = true;
         crash::at(Point::Arrived);
+        if let Err(problem) = self.find_place(core, &mut visit).await {
+            return visit.refused(problem, core);
+        }
         loop {
             let new = NewCall {
                 wary,
@@ -143,6 +161,12 @@ impl Flow {
                 Ok(Begun::KeyTaken(known)) if known.same_request => known,
                 Ok(Begun::KeyTaken(_)) => return visit.refused(dedup::key_reused_problem(), core),
                 Ok(Begun::Known(_)) => return visit.refused(dedup::reused_problem(), core),
+                Ok(Begun::Undone { sends }) => {
+                    let told =
+                        dedup::undone(visit.request.call_id.clone(), visit.request.source, sends);
+                    visit.line(&told, &[], core);
+                    return told;
+                }
                 Ok(Begun::Alike(first)) => {
                     match visit.suspected(&first.call.call_id, core.clock.mono()) {
                         Some(refused) => return visit.lined(refused, core),
@@ -159,6 +183,7 @@ impl Flow {
             let runs = call.settled.is_none() && call.dead_letter.is_none();
             let elsewhere =
                 call.call_id != visit.request.call_id || call.client != visit.request.client;
+            visit.place = None;
             if !(joins && runs && elsewhere) {
                 return self.repeat(core, &visit, *known).await;
             }
@@ -170,7 +195,14 @@ impl Flow {
         }
     }
 
-    async fn drive(self: &Arc<Self>, core: &Core, visit: Visit, claim: Claim, lead: &Lead) -> Told {
+    async fn drive(
+        self: &Arc<Self>,
+        core: &Core,
+        mut visit: Visit,
+        claim: Claim,
+        lead: &Lead,
+    ) -> Told {
+        let place = visit.place.take();
         let recorded = core.clock.mono();
         let (received, gone) = (visit.request.received, visit.request.gone.clone());
         let call = visit.claimed(claim, core.clock.wall());
@@ -179,7 +211,28 @@ impl Flow {
         let machine = Machine::new(Arc::clone(policy), recorded);
         let mut drive = Drive::new(self, core, call, Decider::Line(machine), waiters);
         drive.received(received, recorded);
+        drive.held = Held::first(place);
         drive.run().await
+    }
+
+    /// A place for the first send, before anything is recorded. Where it would have to be waited
+    /// for, a call that is known needs none: whatever is still sent for it finds its own.
+    async fn find_place(&self, core: &Core, visit: &mut Visit) -> Result<(), Problem> {
+        let (route, client) = (&visit.request.route, &visit.request.client);
+        if route.is_busy() {
+            let id = visit.request.call_id.clone();
+            let known = self.ledger.view(Some(client.clone()), id).await;
+            if known.is_ok_and(|calls| !calls.is_empty()) {
+                return Ok(());
+            }
+        }
+        let total = route.conf.policy.timeouts.total;
+        let until = visit.request.received.after(total);
+        let place = route.place(client, &core.clock, until).await;
+        visit.place = place.map_err(|()| {
+            allow::overloaded(&self.metrics, Repeat::SameCallIdOnly, Sent::Unknown)
+        })?;
+        Ok(())
     }
 
     /// The call as the ledger takes it. Its credentials end here.
@@ -191,6 +244,7 @@ impl Flow {
             fields,
             asked,
             business_key,
+            reverses,
             ..
         }: &Visit,
         core: &Core,
@@ -223,9 +277,10 @@ impl Flow {
             now,
             window: route.conf.idempotency.window,
             first_send: true,
-            promised: false,
+            promised: request.promised,
             // A tool that is not told who calls sees one name space of call ids.
             exclusive_id: route.tool.tenant_header().is_none(),
+            reverses: reverses.clone(),
         }
     }
 
@@ -298,6 +353,7 @@ impl Visit {
             call_id: request.call_id,
             source: request.source,
             claim,
+            undo: None,
             request: Sendable {
                 method: request.method,
                 target: self.target,

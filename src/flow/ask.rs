@@ -17,6 +17,7 @@ use super::record;
 use super::routes::{Receipts, Route};
 use crate::call::id::{CallId, ClientName};
 use crate::call::receipt::{Answer, Belief, Doubt, State};
+use crate::call::step::{Event, Step};
 use crate::call::time::Mono;
 use crate::config::route::Credentials;
 use crate::crash::{self, Point};
@@ -115,6 +116,21 @@ fn forwarded_credentials(call: &Call) -> Option<HeaderMap> {
 }
 
 impl Drive {
+    /// Asks, unless the budget of questions is used up: then nothing is known yet.
+    pub(super) async fn ask(&mut self) -> Step {
+        if !self.may_ask() {
+            return self.on(Event::Receipt(Answer::State(State::Unknown)));
+        }
+        let question = self.question();
+        match self.beside(question, true).await {
+            Ok(asked) => {
+                let answer = self.heard(asked);
+                self.on(Event::Receipt(answer))
+            }
+            Err(step) => step,
+        }
+    }
+
     /// The question about this call, ready to be put.
     pub(super) fn question(&self) -> impl Future<Output = Heard> + Send + use<> {
         let inquiry = Inquiry::about(&self.core, &self.call);

@@ -17,7 +17,7 @@ use crate::call::recovery::Recovery;
 use crate::call::step::{Event, Step};
 use crate::call::tally::Tally;
 use crate::call::time::{Chance, Mono, Wall};
-use crate::ledger::{Claim, Reply};
+use crate::ledger::{Claim, Reply, StoredUndo};
 use crate::upstream::headers::{self, Length, Mark};
 use crate::upstream::{Answer, Mode, Outgoing, Payload, Terms};
 
@@ -42,6 +42,8 @@ pub(super) struct Call {
     pub(super) same_address: bool,
     /// In line, or in a round.
     pub(super) place: Place,
+    /// Its undo request, once that was sent.
+    pub(super) undo: Option<StoredUndo>,
 }
 
 /// Where a call is driven.
@@ -51,6 +53,8 @@ pub(super) enum Place {
     Line,
     /// The compensation worker holds its lease, in this round.
     Round(u32),
+    /// The same, to go on with a reversal; so many rounds were done.
+    Undo(u32),
     /// A dead letter that a caller asks for again.
     Repeat(Hold),
     /// A call that an operator has taken up.
@@ -235,7 +239,9 @@ impl Call {
             max_kept: route.body.max_kept_response,
             mode: match self.place {
                 Place::Line => Mode::from(route.response),
-                Place::Round(_) | Place::Repeat(_) | Place::Order(_) => Mode::Collect,
+                Place::Round(_) | Place::Undo(_) | Place::Repeat(_) | Place::Order(_) => {
+                    Mode::Collect
+                }
             },
         }
     }
@@ -267,7 +273,7 @@ impl Call {
         Outgoing {
             method,
             target: self.request.target.clone(),
-            headers: fields,
+            headers: Arc::new(fields),
             body: Payload::from(self.request.body.clone()),
         }
     }

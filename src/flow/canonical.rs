@@ -40,7 +40,7 @@ pub(super) fn fingerprint(
 }
 
 /// The one form of a JSON body without some of its places; `None` when it has none.
-fn canonical(body: &[u8], exclude: &[JsonPointer]) -> Option<Vec<u8>> {
+pub(super) fn canonical(body: &[u8], exclude: &[JsonPointer]) -> Option<Vec<u8>> {
     Json::read(body).ok()?;
     let ways: Vec<Vec<Cow<'_, str>>> = exclude
         .iter()

@@ -137,6 +137,23 @@ fn reversed(call: &CallView) -> Told {
     told_about(call, Word::Refused, Shown::Problem(problem))
 }
 
+/// What a call is told whose client has undone it, perhaps before it arrived.
+#[must_use]
+pub(super) fn undone(call_id: CallId, source: IdSource, sends: u32) -> Told {
+    let sent = if sends == 0 { Sent::No } else { Sent::Maybe };
+    let problem = Problem::new(
+        Code::Reversed,
+        "The reversal of this call came first, so it is never sent. A new operation needs an id of \
+         its own.",
+        sent,
+        Repeat::Never,
+    );
+    Told {
+        attempts: sends,
+        ..Told::refused(Some((call_id, source)), problem)
+    }
+}
+
 fn queued(call: &CallView, state: DeadState) -> Told {
     let whose = match state {
         DeadState::Queued | DeadState::Running => "the gateway goes on asking the tool",
@@ -204,20 +221,23 @@ pub fn document(body: bytes::Bytes) -> Whole {
 /// The failure of a call that has no answer to show.
 #[must_use]
 pub fn failed(by: SettledBy) -> Problem {
-    let (code, detail) = match by {
+    let (code, sent, detail) = match by {
+        // What the tool did is what nobody could find out by asking it.
         SettledBy::Operator => (
             Code::ResolvedAsFailed,
+            Sent::Maybe,
             "An operator resolved this call as failed. A new operation needs an id of its own.",
         ),
         SettledBy::Answer(_) | SettledBy::Receipt | SettledBy::NeverSent | SettledBy::Reversal => (
             Code::ToolReportedFailure,
+            Sent::Yes,
             "The tool's receipt says that this call failed, without an answer to show. \
              A new operation needs an id of its own.",
         ),
     };
     Problem {
         state: Some(State::Failed),
-        ..Problem::new(code, detail, Sent::Yes, Repeat::Never)
+        ..Problem::new(code, detail, sent, Repeat::Never)
     }
 }
 

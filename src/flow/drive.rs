@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Flow;
+use super::allow::{self, Held};
 use super::call::{Call, Decider, Place, Replies, Said};
 use super::late::LateSet;
 use super::reading;
@@ -39,12 +40,16 @@ pub(super) struct Drive {
     pub(super) lines: Vec<AttemptLine>,
     /// What the last receipt carried.
     pub(super) receipt: Carried,
+    /// How the last send of the reversal ended.
+    pub(super) undone: Option<Outcome>,
     /// The head of an answer that is being streamed, until somebody passes it on.
     pub(super) stream: Option<Box<StreamAnswer>>,
     /// Who waits for the call.
     pub(super) waiters: Attendance,
     /// When the head of the caller's request was complete, and when its record was durable.
     pub(super) times: Option<(Mono, Mono)>,
+    /// What the send under way holds of the tool's limits.
+    pub(super) held: Held,
     /// Waited since the last send.
     waited: Duration,
     draining_told: bool,
@@ -87,9 +92,11 @@ impl Drive {
             history: Vec::new(),
             lines: Vec::new(),
             receipt: Carried::default(),
+            undone: None,
             stream: None,
             waiters,
             times: None,
+            held: Held::default(),
             waited: Duration::ZERO,
             draining_told: false,
         })
@@ -137,13 +144,12 @@ impl Drive {
             Step::Ask => Box::pin(self.ask()).await,
             Step::Wait(d) => Box::pin(self.wait(d)).await,
             Step::CloseEarlier => Box::pin(self.close()).await,
+            Step::Reverse { n } => Box::pin(self.reverse(n)).await,
             // Nothing runs here that could be kept running, and what ends a call ends elsewhere:
             // to the machine this is an event that cannot happen.
-            Step::Keep
-            | Step::PassHead(_)
-            | Step::Answer(_)
-            | Step::Park(_)
-            | Step::Reverse { .. } => self.on(Event::Closed),
+            Step::Keep | Step::PassHead(_) | Step::Answer(_) | Step::Park(_) => {
+                self.on(Event::Closed)
+            }
         }
     }
 
@@ -197,6 +203,10 @@ impl Drive {
 
     async fn send(&mut self, n: u8, cause: Option<Cause>) -> Step {
         if n > 1 || self.call.place != Place::Line {
+            self.held = match self.allowed(cause.is_some()).await {
+                Ok(held) => held,
+                Err(step) => return step,
+            };
             let lease_until = self.flow.lease_until(&self.call.route, self.wall());
             let sent = Intention::Send {
                 n: u32::from(n),
@@ -207,6 +217,7 @@ impl Drive {
                 return step;
             }
             crash::at(Point::ResendNoted);
+            self.held.recorded();
             if let Some(cause) = cause {
                 self.call.route.metrics.retries.inc(cause);
             }
@@ -311,7 +322,10 @@ impl Drive {
         };
         let settles = settles && !reading::is_open(&self.call.route.conf, &stream);
         if settles && self.call.place == Place::Line {
+            let held = std::mem::take(&mut self.held).ended(Outcome::Answered(reading));
             self.attempted(attempt, Outcome::Answered(reading), None);
+            // Until the body has passed, the tool is at work.
+            self.held = held;
             self.stream = Some(stream);
             return self.on(Event::Head(reading));
         }
@@ -363,6 +377,10 @@ impl Drive {
         let route = &self.call.route;
         route.metrics.attempts.inc(AttemptResult::from(outcome));
         route.metrics.attempt_took(took);
+        if n == 1 && allow::is_fine(outcome) {
+            route.answered(self.core.clock.mono());
+        }
+        drop(std::mem::take(&mut self.held).ended(outcome));
         self.lines.push(AttemptLine {
             n: u32::from(n),
             cause,
@@ -379,17 +397,6 @@ impl Drive {
             late: false,
             detail: detail.map(Arc::from),
         });
-    }
-
-    async fn ask(&mut self) -> Step {
-        let question = self.question();
-        match self.beside(question, true).await {
-            Ok(asked) => {
-                let answer = self.heard(asked);
-                self.on(Event::Receipt(answer))
-            }
-            Err(step) => step,
-        }
     }
 
     /// Notes the last receipt beside the last send, for the line of the log.
@@ -418,7 +425,7 @@ impl Drive {
 
     /// Runs one operation while late exchanges, the deadline and the caller's leaving are heard.
     /// `Err` is a step that ends the operation early.
-    async fn beside<T>(
+    pub(super) async fn beside<T>(
         &mut self,
         operation: impl Future<Output = T>,
         until_deadline: bool,

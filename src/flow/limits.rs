@@ -30,7 +30,7 @@ pub(super) use rate::Slot;
 
 /// Every limit of the process, over all loads of the configuration.
 #[derive(Debug, Default)]
-pub struct Limits {
+pub(super) struct Limits {
     doors: Mutex<HashMap<Arc<str>, Arc<DoorLimits>>>,
     tools: Mutex<HashMap<Arc<str>, Arc<ToolLimits>>>,
 }

@@ -19,7 +19,7 @@ use super::running::Attendance;
 use super::{Flow, Route};
 use crate::call::policy::Policy;
 use crate::call::receipt::{Answer, State};
-use crate::call::recovery::{Recovery, Sending};
+use crate::call::recovery::{Known, Recovery, Sending};
 use crate::call::step::{Ending, Event, Parked, Parking, Reason, Step};
 use crate::call::time::Wall;
 use crate::ledger::{Claim, Contradiction, DeadState, Due, FactWritten, RowId, Taker, Verdict};
@@ -223,9 +223,11 @@ impl Flow {
             Ok(plan) => plan,
             Err(refusal) => return Ordered::Refused(refusal),
         };
+        let driving = self.calls.driven.take(row).await;
         tokio::select! {
             ordered = self.drive_order(core, plan) => ordered,
             () = self.beat(claim, lease) => Ordered::Held { until: None },
+            () = driving.displaced() => Ordered::Held { until: None },
         }
     }
 
@@ -278,7 +280,7 @@ impl Flow {
             (Order::Resend | Order::Reverse, Sending::RouteChanged) => Some(Refusal::RouteChanged),
             (Order::Resend, Sending::NoCredential) => Some(Refusal::Credential),
             (Order::Resend, _) if !may_resend(&policy, known.unclear) => Some(Refusal::NoReceipt),
-            (Order::Reverse, _) => self.why_not_reversed(&call, &policy, &known),
+            (Order::Reverse, _) => why_not_reversed(route, &policy, &known),
             (Order::Ask | Order::Resend, _) => None,
         };
         if let Some(refusal) = why_not {
@@ -292,19 +294,19 @@ impl Flow {
             lease,
         })
     }
+}
 
-    fn why_not_reversed(
-        &self,
-        _call: &Call,
-        policy: &Policy,
-        known: &crate::call::recovery::Known,
-    ) -> Option<Refusal> {
-        match policy.compensation.reversal {
-            None => Some(Refusal::NoReversal),
-            Some(_) if !known.unclear => Some(Refusal::NeverSent),
-            Some(reversal) if known.sent_for > reversal.max_age => Some(Refusal::TooOld),
-            Some(_) => None,
+/// Why a call is not undone on an order, as far as it is known before it is claimed.
+fn why_not_reversed(route: &Route, policy: &Policy, known: &Known) -> Option<Refusal> {
+    match policy.compensation.reversal {
+        _ if !route.conf.reversible => Some(Refusal::Irreversible),
+        None => Some(Refusal::NoReversal),
+        Some(_) if route.reversal.is_none() => Some(Refusal::NoReversal),
+        Some(_) if !known.unclear => Some(Refusal::NeverSent),
+        Some(reversal) if known.reversals == 0 && known.sent_for > reversal.max_age => {
+            Some(Refusal::TooOld)
         }
+        Some(_) => None,
     }
 }
 
@@ -425,7 +427,12 @@ impl Drive {
             (Parked::Reversed, _) => return Ordered::Reversed,
             (Parked::Reversing(_), _) => return Ordered::Reversing,
             (_, Reason::ReportedFailure) => return Ordered::ReportedFailure,
-            (_, reason @ (Reason::ReversalRefused | Reason::ReversalUnclear)) => {
+            (
+                _,
+                reason @ (Reason::ReversalRefused
+                | Reason::ReversalIncomplete
+                | Reason::ReversalUnclear),
+            ) => {
                 return Ordered::NotReversed(reason);
             }
             (_, _) => {}

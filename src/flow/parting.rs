@@ -41,6 +41,7 @@ impl Unresolved {
         match call.place {
             call::Place::Line => Some(self.park(call, now)),
             call::Place::Round(round) => Some(self.next_round(round, now)),
+            call::Place::Undo(rounds) => Some(self.give_back(rounds, now)),
             call::Place::Repeat(Hold::Leased(rounds))
             | call::Place::Order(Hold::Leased(rounds)) => Some(self.give_back(rounds, now)),
             call::Place::Repeat(Hold::Nothing) | call::Place::Order(Hold::Nothing) => None,
@@ -117,7 +118,7 @@ impl Unresolved {
         let metrics = &call.route.metrics;
         match call.place {
             call::Place::Line => metrics.parked.inc(self.parking.reason),
-            call::Place::Round(_) => {}
+            call::Place::Round(_) | call::Place::Undo(_) => {}
             // What a repeat or an order did not get is no news of the dead letter.
             call::Place::Repeat(_) | call::Place::Order(_) => return,
         }
@@ -247,6 +248,7 @@ const fn denied(reason: Reason) -> Option<Denied> {
         | Reason::RouteChanged
         | Reason::ReportedFailure
         | Reason::ReversalRefused
+        | Reason::ReversalIncomplete
         | Reason::ReversalUnclear
         | Reason::Impossible => None,
     }

@@ -12,15 +12,19 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 
+use super::allow::{self, Held, Holding};
+use super::limits::Slot;
+use super::limits::budget::{Paid, Payer};
+use super::routes::Route;
 use super::told::{Problem, Shown, Told, Whole, Word};
 use super::{Flow, Request, reading};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::policy::Policy;
 use crate::call::time::Mono;
-use crate::ledger::record::{headers_from_text, headers_to_text};
 use crate::telemetry::labels::AttemptResult;
 use crate::telemetry::log::{AttemptLine, CallLine};
+use crate::telemetry::metrics::InFlight;
 use crate::upstream::headers::{self, Length, Mark};
 use crate::upstream::{
     Answer, Core, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms, Upload,
@@ -37,24 +41,19 @@ pub enum PassBody {
     Arriving(Upload),
 }
 
-/// The fields of a request: prepared once, stamped per send.
-struct Fields {
-    /// What the first send takes.
-    prepared: Option<HeaderMap>,
-    /// What a resend is made of. Text, because a copy of a map touches the count of every name and
-    /// value in it, and nearly no request is sent again.
-    kept: Vec<u8>,
-}
-
 /// A request on its way through.
 struct Pass<'a> {
     flow: &'a Flow,
     core: &'a Core,
     request: &'a Request<PassBody>,
     target: PathAndQuery,
-    fields: Fields,
+    /// Prepared once, stamped per send; shared with the exchange, so that they are copied only when
+    /// they are sent again beside it.
+    fields: Arc<HeaderMap>,
     deadline: Mono,
     lines: Vec<AttemptLine>,
+    /// What the send under way holds of the tool's limits.
+    held: Held,
 }
 
 impl Flow {
@@ -66,7 +65,13 @@ impl Flow {
             return Told::refused_unseen(call, Code::BadRequest, detail);
         };
         let wish = tunnel::wish(&request);
-        let fields = Fields::new(self.prepared(&mut request));
+        let slot = match request.route.slot(&request.client, &self.metrics) {
+            Ok(slot) => slot,
+            Err(problem) => {
+                return Told::refused(Some((request.call_id, request.source)), problem);
+            }
+        };
+        let fields = Arc::new(self.prepared(&mut request));
         let total = request.route.conf.policy.timeouts.total;
         let mut pass = Pass {
             flow: self,
@@ -75,6 +80,7 @@ impl Flow {
             fields,
             deadline: core.clock.mono().after(total),
             lines: Vec::with_capacity(1),
+            held: Held::default(),
             request: &request,
         };
         let told = match wish {
@@ -82,7 +88,8 @@ impl Flow {
             Some(wish) => Box::pin(pass.tunnel(wish)).await,
         };
         pass.line(&told);
-        told
+        let held = std::mem::take(&mut pass.held);
+        holding(told, slot, held)
     }
 }
 
@@ -91,13 +98,26 @@ impl Pass<'_> {
         let route = Arc::clone(&self.request.route);
         let policy = &route.conf.policy;
         let mut cause = None;
+        let mut paid = None;
         for n in 1u8.. {
+            let client = &self.request.client;
+            match route.place(client, &self.core.clock, self.deadline).await {
+                Ok(place) => self.held = Held::new(place, paid.take()),
+                Err(()) => return self.without_a_place(n - 1),
+            }
             let (outcome, answer) = self.send(n, cause, policy).await;
+            if n == 1 && allow::is_fine(outcome) {
+                route.answered(self.core.clock.mono());
+            }
+            self.held = std::mem::take(&mut self.held).ended(outcome);
             let through = answer.as_ref().is_some_and(reading::came_through_a_gateway);
             let wait = self.repeat_after(n, outcome, policy).filter(|_| !through);
+            let wait = wait.filter(|_| self.pays(&route, &mut paid));
             match (wait, answer) {
                 (Some(wait), answer) => {
                     drop(answer);
+                    // A wait needs no place among the sends.
+                    self.held = Held::default();
                     crate::clock::sleep(wait).await;
                     cause = Some(outcome.cause());
                     route.metrics.retries.inc(outcome.cause());
@@ -109,6 +129,24 @@ impl Pass<'_> {
             }
         }
         unreachable!("`retry.max_retries` is at most 5")
+    }
+
+    /// Whether a resend is paid for; it takes place whatever comes, unless it finds no place.
+    fn pays(&self, route: &Route, paid: &mut Option<(Paid, InFlight)>) -> bool {
+        match route.pay(Payer::Caller(&self.request.client), self.core.clock.mono()) {
+            Ok(own) => *paid = own,
+            Err(denied) => {
+                route.metrics.denied.inc(denied);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn without_a_place(&self, sends: u8) -> Told {
+        let sent = if sends == 0 { Sent::No } else { Sent::Maybe };
+        let problem = allow::overloaded(&self.flow.metrics, Repeat::Safe, sent);
+        self.told(Word::Refused, sends, Shown::Problem(problem))
     }
 
     async fn send(
@@ -171,7 +209,6 @@ impl Pass<'_> {
             ),
             PassBody::Arriving(upload) => (upload.lend(), Length::AsAnnounced),
         };
-        let mut fields = self.fields.take();
         let mark = Mark {
             field: &route.conf.call_id.header,
             call_id: &self.request.call_id,
@@ -183,7 +220,7 @@ impl Pass<'_> {
             traceparent: None,
         };
         headers::stamp(
-            &mut fields,
+            Arc::make_mut(&mut self.fields),
             &mark,
             &route.tool,
             &self.request.method,
@@ -192,7 +229,7 @@ impl Pass<'_> {
         Outgoing {
             method: self.request.method.clone(),
             target: self.target.clone(),
-            headers: fields,
+            headers: Arc::clone(&self.fields),
             body,
         }
     }
@@ -263,7 +300,6 @@ impl Pass<'_> {
         if !CallLine::is_wanted(clean) {
             return;
         }
-        let fields = self.fields.again();
         CallLine {
             call_id: Some(&self.request.call_id),
             source: Some(self.request.source),
@@ -275,36 +311,22 @@ impl Pass<'_> {
             attempts: &self.lines,
             total: self.core.clock.mono().since(self.request.received),
             recorded: None,
-            trace_id: reading::trace_id(&fields),
+            trace_id: reading::trace_id(&self.fields),
             clean,
         }
         .emit();
     }
 }
 
-impl Fields {
-    const fn new(prepared: HeaderMap) -> Self {
-        Self {
-            prepared: Some(prepared),
-            kept: Vec::new(),
-        }
+/// A streamed answer keeps what it holds until its body has passed.
+fn holding(mut told: Told, slot: Option<Slot>, held: Held) -> Told {
+    if let Shown::Stream { body, .. } = &mut told.shown
+        && !(slot.is_none() && held.is_nothing())
+    {
+        let inner = std::mem::take(body);
+        *body = Holding::new(inner, slot, held).boxed_unsync();
     }
-
-    /// The fields for one send.
-    fn take(&mut self) -> HeaderMap {
-        match self.prepared.take() {
-            Some(prepared) => {
-                self.kept = headers_to_text(&prepared);
-                prepared
-            }
-            None => self.again(),
-        }
-    }
-
-    /// Another copy of what was taken.
-    fn again(&self) -> HeaderMap {
-        headers_from_text(&self.kept).expect("the text was made of fields")
-    }
+    told
 }
 
 fn answered(status: StatusCode) -> Outcome {

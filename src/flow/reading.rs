@@ -32,6 +32,19 @@ pub(super) fn read(route: &Route, answer: &Answer) -> Outcome {
         .unwrap_or_else(|| Outcome::Answered(of_tool(route, answer)))
 }
 
+/// Reads the answer to a reversal: its status says it all, unless a gateway further in speaks of
+/// itself.
+#[must_use]
+pub(super) fn read_undo(
+    route: &Route,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Outcome {
+    let plain = Outcome::Answered(Reading::by_status(status));
+    inner(route, status, headers, body).unwrap_or(plain)
+}
+
 /// Reads an answer that was streamed away and kept as its record.
 #[must_use]
 fn read_kept(route: &Route, reply: &Reply) -> Outcome {

@@ -174,6 +174,7 @@ impl Flow {
                     .next()
                     .is_some(),
             },
+            undo: None,
             route: Arc::clone(route),
         };
         let patience = Patience {

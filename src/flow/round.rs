@@ -24,7 +24,7 @@ use crate::call::step::Reason;
 use crate::call::time::Wall;
 use crate::config::snapshot;
 use crate::crash::{self, Point};
-use crate::ledger::{CallView, Claim, Due, Intention, Written};
+use crate::ledger::{CallView, Claim, DeadState, Due, Intention, Written};
 use crate::telemetry::labels::Round;
 use crate::upstream::Core;
 
@@ -88,13 +88,24 @@ impl Flow {
         let lease = policy.compensation.lease;
         let letter = due.call.dead_letter.as_ref();
         let cancelled = letter.is_some_and(|l| *l.reason == *Reason::Cancelled.as_str());
-        let call = recovered(route, due, target, Place::Round(round));
+        let reversing = letter.is_some_and(|l| l.state == DeadState::Reversing);
+        let place = if reversing {
+            Place::Undo(done)
+        } else {
+            Place::Round(round)
+        };
+        let call = recovered(route, due, target, place);
         let sending = if cancelled {
             Sending::Cancelled
         } else {
             call.sending()
         };
-        let machine = Recovery::new(policy, core.clock.mono(), round, known, sending);
+        let now = core.clock.mono();
+        let machine = if reversing {
+            Recovery::undo(policy, now, known, sending)
+        } else {
+            Recovery::new(policy, now, round, known, sending)
+        };
         Ok((call, Decider::Round(machine), lease))
     }
 
@@ -181,6 +192,7 @@ pub(super) fn recovered(route: Arc<Route>, due: Due, target: PathAndQuery, place
         first_sent: due.call.first_sent.unwrap_or(due.call.received_at),
         same_address: route.is_at(&due.call.upstream),
         place,
+        undo: due.undo,
         client: due.call.client,
         call_id: due.call.call_id,
         source: due.call.source,

@@ -11,12 +11,13 @@ use http::Method;
 
 use super::alike::Lines;
 use super::late::Allowance;
+use super::limits::{DoorLimits, Limits, ToolLimits};
 use super::proof::Trust;
 use crate::config::route::{ReceiptRule, Route as Written};
 use crate::config::snapshot;
 use crate::ledger::{KeyScope, Proof, ProofNote};
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
-use crate::upstream::{ReceiptEndpoint, SetupError, Tool};
+use crate::upstream::{ReceiptEndpoint, ReversalEndpoint, SetupError, Tool};
 
 /// One route, ready for work.
 #[derive(Debug)]
@@ -33,10 +34,16 @@ pub struct Route {
     pub tool: Arc<Tool>,
     /// What the tool can be asked; `None` when it has no receipts.
     pub receipts: Option<Receipts>,
+    /// How its calls are undone; `None` when they never are.
+    pub reversal: Option<Arc<ReversalEndpoint>>,
     /// Lines about suspected repeats (`detect_new_ids`).
     pub repeats_logged: Lines,
     /// The bound on exchanges past their attempt timeout.
     pub late: Allowance,
+    /// What is let in.
+    pub(super) door: Arc<DoorLimits>,
+    /// What the tool is spared.
+    pub(super) spare: Arc<ToolLimits>,
 }
 
 /// A receipt endpoint and what is known about it.
@@ -52,7 +59,16 @@ pub struct Receipts {
 
 /// The routes of one load, first match wins.
 #[derive(Debug, Default)]
-pub struct Routes(Vec<Arc<Route>>);
+pub struct Routes {
+    list: Vec<Arc<Route>>,
+    limits: Arc<Limits>,
+}
+
+/// What outlives a load of the configuration.
+struct Kept<'a> {
+    proofs: HashMap<&'a str, Proof>,
+    limits: &'a Limits,
+}
 
 impl Routes {
     /// Makes every route ready, with connections for `cores` cores.
@@ -65,20 +81,38 @@ impl Routes {
         remembered: &[ProofNote],
         cores: usize,
     ) -> Result<Self, SetupError> {
-        let proofs: HashMap<&str, Proof> = remembered
-            .iter()
-            .map(|note| (&*note.endpoint, note.proof))
-            .collect();
+        Self::default().again(written, metrics, remembered, cores)
+    }
+
+    /// The routes of another load: what it did not change of the limits keeps its level.
+    ///
+    /// # Errors
+    /// The first route whose tool can never be reached as configured.
+    pub fn again(
+        &self,
+        written: &[Arc<Written>],
+        metrics: &Metrics,
+        remembered: &[ProofNote],
+        cores: usize,
+    ) -> Result<Self, SetupError> {
+        let noted = remembered.iter();
+        let kept = Kept {
+            proofs: noted.map(|note| (&*note.endpoint, note.proof)).collect(),
+            limits: &self.limits,
+        };
         let ready = written
             .iter()
-            .map(|conf| Route::build(conf, metrics, &proofs, cores));
-        ready.collect::<Result<_, _>>().map(Self)
+            .map(|conf| Route::build(conf, metrics, &kept, cores));
+        Ok(Self {
+            list: ready.collect::<Result<_, _>>()?,
+            limits: Arc::clone(&self.limits),
+        })
     }
 
     /// The first route that matches.
     #[must_use]
     pub fn find(&self, host: Option<&str>, path: &str, method: &Method) -> Option<&Arc<Route>> {
-        self.0
+        self.list
             .iter()
             .find(|route| route.conf.matcher.matches(host, path, method))
     }
@@ -88,12 +122,15 @@ impl Routes {
     pub fn named(&self, name: &str) -> Option<&Arc<Route>> {
         let has = |route: &&Arc<Route>| *route.conf.name == *name;
         let had = |route: &&Arc<Route>| route.conf.formerly.iter().any(|old| **old == *name);
-        self.0.iter().find(has).or_else(|| self.0.iter().find(had))
+        self.list
+            .iter()
+            .find(has)
+            .or_else(|| self.list.iter().find(had))
     }
 
     /// All of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Route>> {
-        self.0.iter()
+        self.list.iter()
     }
 }
 
@@ -101,7 +138,7 @@ impl Route {
     fn build(
         conf: &Arc<Written>,
         metrics: &Metrics,
-        proofs: &HashMap<&str, Proof>,
+        kept: &Kept<'_>,
         cores: usize,
     ) -> Result<Arc<Self>, SetupError> {
         let tool = Tool::new(&conf.upstream, cores)?;
@@ -109,7 +146,7 @@ impl Route {
             (Some(rule), Some(policy)) => {
                 let address = address(conf, rule);
                 let endpoint = ReceiptEndpoint::new(&conf.upstream, rule, cores)?;
-                let remembered = proofs.get(&*address).copied();
+                let remembered = kept.proofs.get(&*address).copied();
                 let trust = Trust::new(policy.believe_not_found, remembered);
                 Some(Receipts {
                     address,
@@ -119,10 +156,13 @@ impl Route {
             }
             (None, _) | (_, None) => None,
         };
+        let undo = conf.reversal.as_ref();
+        let reversal = undo.map(|rule| ReversalEndpoint::new(&conf.upstream, rule, cores));
         for former in &conf.formerly {
             metrics.renamed(former, &conf.name);
         }
         Ok(Arc::new(Self {
+            reversal: reversal.transpose()?,
             policy_text: Arc::from(snapshot::encode(&conf.policy)),
             scope: Arc::new(KeyScope {
                 name: Arc::clone(conf.idempotency.scope.as_ref().unwrap_or(&conf.name)),
@@ -131,6 +171,8 @@ impl Route {
             metrics: metrics.route(&conf.name),
             repeats_logged: Lines::default(),
             late: Allowance::new(conf.upstream.late_max),
+            door: kept.limits.door(conf),
+            spare: kept.limits.tool(&conf.upstream),
             conf: Arc::clone(conf),
             tool,
             receipts,

@@ -34,7 +34,10 @@ impl Drive {
             return Ok(self.refused(code));
         }
         let fact = self.fact(ending);
-        let asks = self.call.route.receipts.is_some();
+        // Where a call that nobody knows is undone, a success is durable before it is told: else a
+        // crash and a silent receipt could undo what its caller relies on.
+        let is_undone = self.call.route.conf.policy.compensation.reversal.is_some();
+        let asks = self.call.route.receipts.is_some() && !is_undone;
         crash::at(Point::Settling);
         match Step::Answer(ending).entry(asks) {
             Durable::Nothing => self.flow.pursue(fact, &self.call),
@@ -251,6 +254,16 @@ impl Drive {
 
     /// What went wrong last, for people: the last attempt of this run, and the last receipt.
     fn last_error(&self, parking: Parking) -> Arc<str> {
+        if let Some(undone) = self.undone {
+            return Arc::from(match undone {
+                Outcome::Answered(reading) => {
+                    format!("reversal HTTP {}", reading.status().as_u16())
+                }
+                Outcome::NotSent(_) | Outcome::Unclear(_) => {
+                    format!("reversal {}", undone.as_str())
+                }
+            });
+        }
         let attempt = self.lines.last().map(|line| match line.outcome {
             Outcome::Answered(reading) => format!("HTTP {}", reading.status().as_u16()),
             Outcome::NotSent(_) | Outcome::Unclear(_) => line.outcome.as_str().to_owned(),

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 
+use super::limits::Exceeded;
 pub use crate::call::code::Word;
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
@@ -123,6 +124,8 @@ pub struct Problem {
     pub state: Option<State>,
     /// Seconds for `Retry-After`.
     pub retry_after: Option<Duration>,
+    /// The rate that is used up, for `RateLimit` and `RateLimit-Policy`.
+    pub exceeded: Option<Exceeded>,
     /// Further members, such as the kept status and digest of `result-not-kept`.
     pub more: Vec<(&'static str, serde_json::Value)>,
 }
@@ -139,6 +142,7 @@ impl Problem {
             repeat,
             state: None,
             retry_after: None,
+            exceeded: None,
             more: Vec::new(),
         }
     }

@@ -12,10 +12,9 @@ use http::header::EXPECT;
 use http::request::Parts;
 use http::{Method, Response, Version};
 use http_body::Body as _;
-use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use super::body::{Arriving, Fate, Payload, Reading, collect};
+use super::body::{Arriving, Fate, Payload, Raw, Reading, collect};
 use super::floor::Floor;
 use super::identify;
 use super::reply::{self, ReplyBody, Shape};
@@ -50,7 +49,7 @@ type NamedBy = (CallId, IdSource);
 /// One request: its head, and its body in the state it is in.
 struct Visit<'a, D: Door> {
     origin: Origin<'a, D>,
-    body: Incoming,
+    body: Raw,
 }
 
 /// A request without its body.
@@ -81,7 +80,7 @@ struct Underway(Arc<Wire>);
 pub(super) async fn answer<D: Door>(
     room: Arc<Room<D>>,
     wire: Arc<Wire>,
-    mut request: http::Request<Incoming>,
+    mut request: http::Request<Raw>,
 ) -> Result<Response<ReplyBody>, Infallible> {
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
     let underway = Underway::begin(&wire, request.body());
@@ -110,7 +109,7 @@ pub(super) async fn answer<D: Door>(
     })
 }
 
-fn is_small(body: &Incoming) -> bool {
+fn is_small(body: &Raw) -> bool {
     body.size_hint()
         .upper()
         .is_some_and(|bytes| bytes <= SMALL_BODY)
@@ -123,8 +122,8 @@ impl<D: Door> Room<D> {
 }
 
 impl Underway {
-    fn begin(wire: &Arc<Wire>, body: &Incoming) -> Self {
-        wire.begin(!body.is_end_stream());
+    fn begin(wire: &Arc<Wire>, body: &Raw) -> Self {
+        wire.begin(!body.is_here());
         Self(Arc::clone(wire))
     }
 }
@@ -136,7 +135,7 @@ impl Drop for Underway {
 }
 
 impl<'a, D: Door> Visit<'a, D> {
-    fn of(room: &'a Arc<Room<D>>, wire: &'a Arc<Wire>, request: http::Request<Incoming>) -> Self {
+    fn of(room: &'a Arc<Room<D>>, wire: &'a Arc<Wire>, request: http::Request<Raw>) -> Self {
         let received = room.settings().clock.mono();
         let (head, body) = request.into_parts();
         Self {
@@ -288,7 +287,7 @@ impl<'a, D: Door> Visit<'a, D> {
     /// Gives the body up. A small one that came along with its head hyper throws away, and the
     /// connection goes on; any other ends it.
     fn leave_unread(&self, shape: &mut Shape) {
-        if !self.body.is_end_stream() {
+        if !self.body.is_here() {
             self.origin.wire.uploaded(false);
             let asked = self.origin.head.headers.contains_key(EXPECT);
             shape.close = asked || !is_small(&self.body);

@@ -1,21 +1,27 @@
 //! Serves one connection: HTTP/1 or HTTP/2 by its first bytes, until either side ends it.
 //!
-//! HTTP/1 goes to hyper's own server; the version-detecting one would cost every connection a
-//! buffer and a branch per read. A connection that switches protocols goes on as a tunnel
-//! (`tunnel`), in the same place and under the same eyes.
+//! HTTP/1 goes to the plain server first and, with what is not plain, to hyper's own; the
+//! version-detecting one would cost every connection a buffer and a branch per read. A connection
+//! that switches protocols goes on as a tunnel (`tunnel`), in the same place and under the same
+//! eyes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::Door;
 use super::answer::{Room, answer};
+use super::body::Raw;
+use super::plain::{self, Left};
 use super::seat::Seat;
 use super::wire::{Socket, Wire};
 use crate::config::Limits;
@@ -99,11 +105,26 @@ async fn sniff<D: Door>(room: &Room<D>, wire: &Wire) -> Spoken {
 }
 
 async fn serve_http1<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
-    let io = TokioIo::new(Socket::new(Arc::clone(&wire)));
+    let mut socket = Socket::new(Arc::clone(&wire));
+    let Left::Odd { read, answer: made } = plain::serve(&room, &wire, &mut socket).await else {
+        return;
+    };
+    socket.put_back(read);
+    let io = TokioIo::new(socket);
     let (of_requests, settings) = (Arc::clone(&room), Arc::clone(room.settings()));
     let (of_tunnel, core) = (Arc::clone(&wire), room.floor.core.clone());
-    let service =
-        service_fn(move |request| answer(Arc::clone(&of_requests), Arc::clone(&wire), request));
+    // The answer to the first request hyper reads, if the plain server has it.
+    let made = Mutex::new(made);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let made = made.lock().take();
+        let (room, wire) = (Arc::clone(&of_requests), Arc::clone(&wire));
+        async move {
+            match made {
+                Some(made) => Ok(made),
+                None => answer(room, wire, request.map(Raw::Arriving)).await,
+            }
+        }
+    });
     let ended = http1_builder(&settings.limits)
         .serve_connection(io, service)
         .with_upgrades()
@@ -137,8 +158,10 @@ async fn serve_http2<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
     wire.multiplex();
     let io = TokioIo::new(Socket::new(Arc::clone(&wire)));
     let (of_requests, of_wire) = (Arc::clone(&room), Arc::clone(&wire));
-    let service =
-        service_fn(move |request| answer(Arc::clone(&of_requests), Arc::clone(&of_wire), request));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (room, wire) = (Arc::clone(&of_requests), Arc::clone(&of_wire));
+        answer(room, wire, request.map(Raw::Arriving))
+    });
     let limits = &room.settings().limits;
     let mut connection = std::pin::pin!(http2_builder(limits).serve_connection(io, service));
     let ended = tokio::select! {

@@ -5,14 +5,17 @@
 
 pub(super) mod alerts;
 pub(super) mod aliases;
+pub(super) mod batches;
 pub(super) mod claims;
 pub(super) mod desk;
 pub(super) mod facts;
 pub(super) mod intentions;
 pub(super) mod jobs;
 pub(super) mod keeping;
+pub(super) mod lists;
 mod model;
 pub(super) mod names;
+pub(super) mod reversal;
 pub(super) mod rounds;
 pub(super) mod stories;
 
@@ -80,6 +83,18 @@ macro_rules! suite {
                 a_joining_id_of_an_earlier_life_is_free,
                 a_joining_id_goes_with_its_call_and_belongs_to_its_client,
             }
+            batches {
+                nothing_of_a_batch_runs_before_its_last_item_came,
+                a_name_is_one_batch_of_one_client_and_route,
+                the_same_lines_are_not_added_twice_and_others_are_refused,
+                items_are_claimed_in_order_and_once,
+                an_item_ends_once_and_the_last_one_ends_the_batch,
+                a_dead_owners_items_are_claimed_again_under_the_same_ids,
+                a_paused_batch_begins_nothing_new,
+                a_cancelled_batch_ends_what_was_not_begun,
+                an_unresolved_item_follows_its_call,
+                a_batch_stays_for_its_retention_and_while_it_is_open,
+            }
             names {
                 routes_with_one_scope_share_their_keys,
                 a_key_survives_the_renaming_of_its_route_and_client,
@@ -126,6 +141,17 @@ macro_rules! suite {
                 a_crash_parks_what_was_sent_and_closes_what_was_not,
                 a_shared_ledger_recovers_only_what_ran_out,
             }
+            reversal {
+                a_reversal_ends_every_send_of_the_original,
+                an_unclear_reversal_is_due_again_as_the_same_request,
+                a_done_reversal_ends_the_call_and_keeps_its_names,
+                a_fact_after_a_reversal_began_is_a_difference,
+                a_reversal_goes_on_after_a_crash,
+                what_an_operator_borrows_goes_back_to_the_human,
+                an_id_its_client_undid_is_never_sent,
+                an_undone_id_is_remembered_as_long_as_dead_letters,
+                a_dossier_is_read_without_a_claim,
+            }
             keeping {
                 what_is_over_goes_and_what_is_unresolved_stays,
                 a_replayed_call_is_purged_later,
@@ -162,10 +188,13 @@ macro_rules! suite {
                 what_was_given_up_is_forgotten_after_the_retention,
                 a_key_is_released_only_where_nothing_is_sent_again,
                 an_order_is_noted_before_and_completed_after,
+            }
+            lists {
                 the_last_receipt_stands_in_the_row,
                 dead_letters_stand_in_every_order_and_pages_meet,
                 dead_letters_are_found_by_text_and_by_a_set_of_states,
                 differences_are_listed_newest_first_with_what_was_recorded,
+                differences_are_filtered_and_their_pages_meet,
                 a_sample_is_spread_over_all_that_match,
             }
             jobs {
@@ -217,6 +246,7 @@ pub(super) fn call(text: &str) -> NewCall {
         first_send: true,
         promised: false,
         exclusive_id: true,
+        reverses: None,
     }
 }
 

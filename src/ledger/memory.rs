@@ -5,7 +5,11 @@
 //! Deliberately absent: speed. It walks its rows where SQLite has an index.
 
 mod alerts;
+mod batch;
+mod claims;
 mod desk;
+mod list;
+mod queue;
 mod row;
 mod story;
 
@@ -20,15 +24,15 @@ use super::alert::{Told, Untold, Watch};
 use super::error::Cause;
 use super::rule::Weight;
 use super::story::Story;
-use super::view::DeadLetter;
 use super::{
-    Begun, CallView, Claim, Cursor, DeadState, Due, Entry, Fact, FactWritten, Filter, Health,
-    Intention, Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, PAGE_MAX, Page, Park,
-    Pending, Place, Proof, ProofNote, Purged, Recovered, RowId, Sort, Taker, Tally, Written,
+    Begun, CallView, Claim, Cursor, Due, Entry, Fact, FactWritten, Filter, Health, Intention,
+    Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
+    Recovered, RowId, Taker, Tally, Written,
 };
 use crate::call::alert::Event;
 use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
+use queue::Lease;
 use row::Row;
 
 /// How many records "may wait" in front of a ledger where none ever does.
@@ -46,20 +50,15 @@ pub struct MemoryLedger {
 struct Books {
     rows: BTreeMap<RowId, Row>,
     proofs: BTreeMap<Arc<str>, ProofNote>,
+    /// Ids their clients have undone, each at one upstream.
+    undone: BTreeMap<(CallId, ClientName, Arc<str>), Wall>,
     /// Ids that came with another call's key: that call's row and life, and when.
     aliases: BTreeMap<(CallId, ClientName), (RowId, u32, Wall)>,
     alerts: alerts::Alerts,
     last_row: i64,
+    batches: batch::Shelf,
     desk: desk::Drawer,
     closed: bool,
-}
-
-/// Who claims one dead letter, and until when.
-struct Lease {
-    taker: Taker,
-    owner: Owner,
-    now: Wall,
-    until: Wall,
 }
 
 impl MemoryLedger {
@@ -112,87 +111,6 @@ fn injected() -> LedgerError {
 }
 
 impl Books {
-    fn begin(&mut self, new: NewCall) -> Begun {
-        let (now, client) = (new.now, new.client.clone());
-        let is_taken = |row: &&mut Row| !row.held().is_free(now);
-        let mine = |row: &Row| {
-            row.view.call_id == new.call_id && client.is_or_was(row.view.client.as_str())
-        };
-        let mut taken = self.rows.values_mut().filter(|row| mine(row));
-        if let Some(row) = taken.find(is_taken) {
-            let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
-            return Begun::Known(row.known(same, now));
-        }
-        for alias in std::iter::once(&client).chain(client.formerly()) {
-            let name = (new.call_id.clone(), alias.clone());
-            if let Some(row) = self.by_alias(&name) {
-                if !row.held().is_free(now) {
-                    let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
-                    return Begun::Known(row.known(same, now));
-                }
-                self.aliases.remove(&name);
-            }
-        }
-        let foreign = |row: &Row| {
-            row.view.call_id == new.call_id
-                && !client.is_or_was(row.view.client.as_str())
-                && row.view.upstream == new.upstream
-                && !row.held().is_free(now)
-        };
-        if new.exclusive_id && self.rows.values().any(foreign) {
-            return Begun::Foreign;
-        }
-        for holder in self.rows.values_mut().filter(|row| row.holds_key_of(&new)) {
-            if !holder.held().is_free(now) {
-                let same = holder.is_same(&new);
-                if same {
-                    let first = (holder.view.row, holder.view.life, now);
-                    self.aliases.insert((new.call_id, client), first);
-                }
-                return Begun::KeyTaken(holder.known(same, now));
-            }
-            holder.key_binds = false;
-        }
-        if new.wary
-            && let Some(first) = self.rows.values_mut().find(|row| row.is_alike(&new))
-        {
-            return Begun::Alike(first.known(true, now));
-        }
-        let own = |row: &&Row| mine(row) && row.view.client == client;
-        let own = self.rows.values().find(own).map(|row| row.view.row);
-        let number = own.unwrap_or_else(|| {
-            self.last_row += 1;
-            RowId(self.last_row)
-        });
-        let old = self.rows.remove(&number);
-        let row = Row::new(number, new, old);
-        let claim = row.claim();
-        self.rows.insert(number, row);
-        Begun::Claimed(claim)
-    }
-
-    /// The call whose key this id came with, in the life it had then.
-    fn by_alias(&mut self, name: &(CallId, ClientName)) -> Option<&mut Row> {
-        let (row, life, _) = self.aliases.get(name)?;
-        self.rows.get_mut(row).filter(|row| row.view.life == *life)
-    }
-
-    /// The calls whose keys came with this id, of one client or of any.
-    fn aliases_of(
-        &self,
-        call_id: &CallId,
-        is_meant: impl Fn(&ClientName) -> bool,
-    ) -> impl Iterator<Item = &Row> {
-        let names = self
-            .aliases
-            .iter()
-            .filter(move |((id, client), _)| id == call_id && is_meant(client));
-        names.filter_map(|(_, (row, life, _))| {
-            let row = self.rows.get(row)?;
-            (row.view.life == *life).then_some(row)
-        })
-    }
-
     fn append(&mut self, claim: Claim, now: Wall, intention: Intention) -> Written {
         let Some(row) = self.rows.get_mut(&claim.row) else {
             return Written::Stale;
@@ -200,6 +118,17 @@ impl Books {
         let held = row.held();
         if !held.honours(claim) || !held.allows(&intention) {
             return Written::Stale;
+        }
+        if matches!(intention, Intention::Send { .. }) {
+            let view = &row.view;
+            let key = (
+                view.call_id.clone(),
+                view.client.clone(),
+                Arc::clone(&view.upstream),
+            );
+            if self.undone.contains_key(&key) {
+                return Written::Stale;
+            }
         }
         row.append(now, intention);
         Written::Applied
@@ -238,134 +167,6 @@ impl Books {
         }
     }
 
-    fn claim_due(&mut self, owner: &Owner, now: Wall, lease_until: Wall, limit: usize) -> Vec<Due> {
-        self.give_back_by_hand(now);
-        let mut due: Vec<_> = self
-            .rows
-            .values()
-            .filter_map(|row| Some((row.due(now)?, row.view.row)))
-            .collect();
-        due.sort();
-        due.truncate(limit);
-        due.into_iter()
-            .filter_map(|(_, row)| {
-                Some(
-                    self.rows
-                        .get_mut(&row)?
-                        .claim_round(owner, now, lease_until),
-                )
-            })
-            .collect()
-    }
-
-    fn claim_letter(&mut self, row: RowId, life: u32, lease: &Lease) -> Option<Due> {
-        let row = self.rows.get_mut(&row)?;
-        row.held()
-            .lends_to(lease.taker, life)
-            .then(|| row.claim_round(&lease.owner, lease.now, lease.until))
-    }
-
-    /// What an operator's order left behind whose lease ran out goes back in front of a human.
-    fn give_back_by_hand(&mut self, now: Wall) {
-        let letters = self
-            .rows
-            .values_mut()
-            .filter_map(|row| row.view.dead_letter.as_mut());
-        for letter in letters.filter(|letter| letter.by_hand) {
-            if letter.lease_until.is_some_and(|until| until <= now) {
-                letter.give_back();
-            }
-        }
-    }
-
-    fn recover(&mut self, owner: &Owner, now: Wall, dead: OwnerTest) -> Recovered {
-        let is_dead = |holder: &Owner, lease: Wall| {
-            holder != owner && (dead == OwnerTest::AllOthers || lease <= now)
-        };
-        let mut recovered = Recovered::default();
-        for row in self.rows.values_mut() {
-            if let Some(letter) = &mut row.view.dead_letter {
-                let holder = letter.owner.clone().zip(letter.lease_until);
-                if holder.is_some_and(|(holder, lease)| is_dead(&holder, lease)) {
-                    letter.give_back();
-                    if letter.state == DeadState::Reversing {
-                        letter.next_retry_time = Some(now);
-                    }
-                    recovered.requeued += 1;
-                }
-            } else if row.view.settled.is_none() && is_dead(&row.view.owner, row.view.lease_until) {
-                let sent = row.view.sends > 0;
-                let lost = sent || row.promised;
-                *(if lost {
-                    &mut recovered.parked
-                } else {
-                    &mut recovered.never_sent
-                }) += 1;
-                row.park(
-                    now,
-                    Park {
-                        reason: if lost { "crash" } else { "never-sent" }.into(),
-                        place: if lost {
-                            Place::Queued { due: now }
-                        } else {
-                            Place::NeverSent
-                        },
-                        reached: sent,
-                        last_error: "the gateway ended while the call was in line".into(),
-                        kept: None,
-                    },
-                );
-            }
-        }
-        recovered
-    }
-
-    fn letters(&self) -> impl Iterator<Item = &DeadLetter> {
-        self.rows
-            .values()
-            .flat_map(|row| row.past.iter().chain(&row.view.dead_letter))
-    }
-
-    fn dead_letters(&self, filter: &Filter, from: Option<Cursor>, limit: usize) -> Page {
-        let limit = limit.clamp(1, PAGE_MAX);
-        let sort = filter.sort;
-        let place = |letter: &DeadLetter| sort.behind(letter);
-        let mut items: Vec<DeadLetter> = self
-            .letters()
-            .filter(|letter| row::matches(filter, letter))
-            .filter(|letter| from.is_none_or(|from| row::stands_after(sort, letter, from)))
-            .cloned()
-            .collect();
-        items.sort_by_key(place);
-        if sort == Sort::Newest {
-            items.reverse();
-        }
-        let more = items.len() > limit;
-        items.truncate(limit);
-        Page {
-            next: if more { items.last().map(place) } else { None },
-            items,
-        }
-    }
-
-    fn tally(&self) -> Vec<Tally> {
-        let mut tallies: BTreeMap<(DeadState, Arc<str>), Tally> = BTreeMap::new();
-        for letter in self.letters().filter(|letter| letter.state.is_open()) {
-            let route = Arc::clone(&letter.route);
-            let tally = tallies
-                .entry((letter.state, Arc::clone(&route)))
-                .or_insert(Tally {
-                    route,
-                    state: letter.state,
-                    count: 0,
-                    oldest: letter.create_time,
-                });
-            tally.count += 1;
-            tally.oldest = tally.oldest.min(letter.create_time);
-        }
-        tallies.into_values().collect()
-    }
-
     fn purge(&mut self, now: Wall, batch: usize, retention: Duration) -> Purged {
         let ripe: Vec<RowId> = self
             .rows
@@ -380,6 +181,7 @@ impl Books {
             self.forget_alerts(*row);
             self.desk.forget(*row);
         }
+        self.undone.retain(|_, at| at.after(retention) > now);
         self.desk.purge(now, retention);
         Purged {
             calls: ripe.len() as u64,

@@ -106,6 +106,9 @@ pub struct NewCall {
     /// Whether clients share one name space at the tool (no `upstream.tenant_header`): then another
     /// client's use of the id is refused.
     pub exclusive_id: bool,
+    /// The call id this one undoes: in the same commit it is marked as never to be sent any more
+    /// at this upstream, also when no such call has arrived.
+    pub reverses: Option<CallId>,
 }
 
 impl NewCall {
@@ -130,6 +133,17 @@ pub struct StoredRequest {
     pub credential: bool,
 }
 
+/// The undo request of a call as it is kept, so that every send of it is the same request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredUndo {
+    /// Its method.
+    pub method: Method,
+    /// Path and query.
+    pub target: Arc<str>,
+    /// Its body.
+    pub body: Bytes,
+}
+
 /// The answer to a claim of a call id and key.
 #[derive(Clone, Debug)]
 pub enum Begun {
@@ -141,6 +155,11 @@ pub enum Begun {
     KeyTaken(Box<Known>),
     /// Another client uses this id at the same upstream. No details for this one.
     Foreign,
+    /// The client has undone this id before, perhaps before it arrived: it is never sent.
+    Undone {
+        /// Sends noted under it, if any.
+        sends: u32,
+    },
     /// Nothing stands in the way of the id or key, but the same request of this client waits in
     /// the compensation queue under another id. Only for those who are wary of that.
     Alike(Box<Known>),

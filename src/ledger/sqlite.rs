@@ -11,6 +11,7 @@
 
 mod alerts;
 mod append;
+mod batch;
 mod begin;
 mod checkpoint;
 mod claim;
@@ -18,10 +19,12 @@ mod db;
 mod desk;
 mod fact;
 mod history;
+mod items;
 mod list;
 mod open;
 mod queue;
 mod read;
+mod reader;
 mod reply;
 mod reversal;
 mod shared;
@@ -31,7 +34,6 @@ mod sweep;
 mod words;
 mod writer;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -49,6 +51,7 @@ use shared::Shared;
 
 use super::alert::{Told, Untold, Watch};
 use super::error::Cause;
+use super::relay::Wakes;
 use super::step::{Entry, Fact, FactWritten, Intention, Written};
 use super::story::Story;
 use super::view::{
@@ -136,7 +139,7 @@ impl SqliteLedger {
         })?;
         for conn in readers {
             ledger.spawn("ledger-reader", path, move |shared| {
-                serve_reads(&conn, shared)
+                reader::run(&conn, shared)
             })?;
         }
         ledger.spawn("ledger-checkpoint", path, move |shared| {
@@ -189,26 +192,15 @@ impl SqliteLedger {
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let (reply, pending) = Pending::later();
-        let read = Box::new(move |conn: &Connection| {
-            let answer = question(conn);
-            reply.send(answer.map_err(|error| LedgerError::Read {
+        let read = Box::new(move |conn: &Connection, wakes: &mut Wakes| {
+            let answer = question(conn).map_err(|error| LedgerError::Read {
                 source: Cause::new(error),
-            }));
+            });
+            reply.send_with(answer, wakes);
         });
         match self.shared.reads.push(read, Lane::Ordinary) {
             Ok(()) => pending,
             Err(error) => Pending::ready(Err(error)),
-        }
-    }
-}
-
-/// A reader's thread: until the writer has ended and the questions are answered.
-fn serve_reads(conn: &Connection, shared: &Arc<Shared>) {
-    let mut one = Vec::with_capacity(1);
-    while shared.reads.take(&mut one, 1) {
-        for read in one.drain(..) {
-            // A panic drops the question's reply, which its waiter reads as an error.
-            let _ = catch_unwind(AssertUnwindSafe(|| read(conn)));
         }
     }
 }

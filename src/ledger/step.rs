@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::record::{Reply, RowId};
+use super::record::{Reply, RowId, StoredUndo};
 use super::view::DeadState;
 use crate::call::outcome::{Cause, Outcome};
 use crate::call::receipt::{Answer, Doubt, State};
@@ -55,6 +55,8 @@ pub enum Intention {
     Reverse {
         /// Which send of the reversal this is, 1-based. Must be exactly one more than those noted.
         n: u32,
+        /// The undo request; kept with the first.
+        request: StoredUndo,
         /// Until when the claim holds now.
         lease_until: Wall,
     },

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::record::{Claim, Owner, Reply, RowId, StoredRequest};
+use super::record::{Claim, Owner, Reply, RowId, StoredRequest, StoredUndo};
 use super::step::{Contradiction, Entry, Verdict};
 use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
 use crate::call::outcome::{Cause, Outcome};
@@ -203,6 +203,8 @@ pub struct Due {
     pub request: StoredRequest,
     /// The policy it lives by.
     pub policy: Arc<str>,
+    /// Its undo request, once that was sent.
+    pub undo: Option<StoredUndo>,
 }
 
 /// On whose behalf one dead letter is claimed.

@@ -8,7 +8,7 @@
 use crate::call::code::{Code, Word};
 use crate::call::outcome::{Cause, NotSent, Outcome, Unclear};
 use crate::call::receipt::{Answer, State};
-use crate::call::step::Reason;
+use crate::call::step::{Reason, Undo};
 
 /// A closed set of label values.
 pub trait Label: Copy {
@@ -87,6 +87,12 @@ labels! {
         Credential = "credential-not-kept",
         /// The caller left and the route says `cancel`.
         ClientGone = "client-gone",
+        /// The tool's retry budget is spent.
+        Budget = "budget",
+        /// The client has as many resends under way as it may.
+        ClientRetries = "client-retries",
+        /// No place among the sends at once came free in time.
+        Concurrency = "concurrency",
     }
 
     /// What prevented the same work from being done twice.
@@ -129,6 +135,16 @@ labels! {
         LeaseLost = "lease_lost",
     }
 
+    /// How one send of a reversal ended.
+    UndoResult {
+        /// The tool has undone the call.
+        Reversed = "reversed",
+        /// The tool refuses to.
+        Refused = "refused",
+        /// Nobody knows: it is sent again, and then a human decides.
+        Unclear = "unclear",
+    }
+
     /// What contradicts the end a call already has.
     Difference {
         /// An answer says otherwise.
@@ -149,6 +165,16 @@ labels! {
         Failed = "failed",
     }
 
+    /// What the limits of a tool count at the moment.
+    Limited {
+        /// Sends that hold a place.
+        Sends = "sends",
+        /// Calls that wait for a place.
+        Waiting = "waiting",
+        /// Resends that hold their client's place.
+        Resends = "resends",
+    }
+
     /// Bounds that are reached in ordinary bad days.
     Bound {
         /// `limits.connections`.
@@ -161,6 +187,14 @@ labels! {
         LedgerQueue = "ledger-queue",
         /// The readers' queue of the ledger.
         LedgerReaders = "ledger-readers",
+        /// `limits.rate` or `limits.client_rate`: the request was refused.
+        Rate = "rate",
+        /// `limits.client_concurrent`: the request was refused.
+        ClientConcurrent = "client-concurrent",
+        /// `upstream.concurrency`: the first send of a call found no place.
+        Concurrency = "concurrency",
+        /// `upstream.retry_budget.receipts`: a question was put off.
+        ReceiptQueries = "receipt-queries",
         /// `body.max_kept_response`: an answer was passed on and not kept.
         KeptResponse = "kept-response",
     }
@@ -186,6 +220,16 @@ pub enum Refusal {
 impl From<Code> for Refusal {
     fn from(code: Code) -> Self {
         Self::Code(code)
+    }
+}
+
+impl From<Undo> for UndoResult {
+    fn from(undo: Undo) -> Self {
+        match undo {
+            Undo::Done => Self::Reversed,
+            Undo::Refused => Self::Refused,
+            Undo::Unsendable | Undo::Unclear => Self::Unclear,
+        }
     }
 }
 
@@ -293,6 +337,7 @@ mod tests {
         closed::<Difference>();
         closed::<Alert>();
         closed::<Bound>();
+        closed::<Limited>();
         closed::<Reload>();
         closed::<Refusal>();
         closed::<Cause>();

@@ -17,8 +17,8 @@ use prometheus::{
 };
 
 use super::labels::{
-    Alert, AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, OpenState, Refusal, Reload,
-    Round,
+    Alert, AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, Limited, OpenState, Refusal,
+    Reload, Round, UndoResult,
 };
 use super::names::{self, Name, ROUTE, ROUTE_GONE};
 use crate::call::code::Word;
@@ -75,6 +75,8 @@ pub struct RouteMetrics {
     pub parked: Counters<Reason>,
     /// One per round of the compensation worker.
     pub rounds: Counters<Round>,
+    /// One per send of a reversal, by how it ended.
+    pub reversals: Counters<UndoResult>,
     /// One per contradiction to what was settled.
     pub differences: Counters<Difference>,
     /// One per try to deliver an alert.
@@ -86,6 +88,7 @@ pub struct RouteMetrics {
     /// One per request without an id that asked for the same as an open call.
     pub suspected: IntCounter,
     in_flight: IntGauge,
+    limited: Box<[IntGauge]>,
     receipt_broken: IntGauge,
     alerts_undelivered: IntGauge,
     call_duration: Histogram,
@@ -124,12 +127,14 @@ struct Families {
     avoided: IntCounterVec,
     parked: IntCounterVec,
     rounds: IntCounterVec,
+    reversals: IntCounterVec,
     differences: IntCounterVec,
     alerts: IntCounterVec,
     refused: IntCounterVec,
     backfilled: IntCounterVec,
     suspected: IntCounterVec,
     in_flight: IntGaugeVec,
+    limited: IntGaugeVec,
     receipt_broken: IntGaugeVec,
     alerts_undelivered: IntGaugeVec,
     call_duration: HistogramVec,
@@ -264,12 +269,16 @@ impl RouteMetrics {
             avoided: Counters::of(&families.avoided, own),
             parked: Counters::of(&families.parked, own),
             rounds: Counters::of(&families.rounds, own),
+            reversals: Counters::of(&families.reversals, own),
             differences: Counters::of(&families.differences, own),
             alerts: Counters::of(&families.alerts, own),
             refused: Counters::of(&families.refused, own),
             backfilled: families.backfilled.with_label_values(&[route]),
             suspected: families.suspected.with_label_values(&[route]),
             in_flight: families.in_flight.with_label_values(&[route]),
+            limited: (Limited::ALL.iter())
+                .map(|what| families.limited.with_label_values(&[what.as_str(), route]))
+                .collect(),
             receipt_broken: families.receipt_broken.with_label_values(&[route]),
             alerts_undelivered: families.alerts_undelivered.with_label_values(&[route]),
             call_duration: families.call_duration.with_label_values(&[route]),
@@ -287,6 +296,13 @@ impl RouteMetrics {
     pub fn in_flight(&self) -> InFlight {
         self.in_flight.inc();
         InFlight(self.in_flight.clone())
+    }
+
+    /// Counts something that a limit bounds until the guard is dropped.
+    pub fn limited(&self, what: Limited) -> InFlight {
+        let gauge = &self.limited[what.index()];
+        gauge.inc();
+        InFlight(gauge.clone())
     }
 
     /// Calls in flight now.
@@ -355,12 +371,14 @@ impl Families {
             avoided: counters(registry, names::DUPLICATES_AVOIDED),
             parked: counters(registry, names::DEAD_LETTERS_TOTAL),
             rounds: counters(registry, names::ROUNDS),
+            reversals: counters(registry, names::REVERSALS),
             differences: counters(registry, names::DIFFERENCES),
             alerts: counters(registry, names::ALERTS),
             refused: counters(registry, names::REFUSED),
             backfilled: counters(registry, names::BACKFILLED),
             suspected: counters(registry, names::SUSPECTED),
             in_flight: gauges(registry, names::IN_FLIGHT),
+            limited: gauges(registry, names::LIMITED),
             receipt_broken: gauges(registry, names::RECEIPT_BROKEN),
             alerts_undelivered: gauges(registry, names::ALERTS_UNDELIVERED),
             call_duration: histograms(registry, names::CALL_DURATION, &CALL_BUCKETS),

@@ -1,8 +1,7 @@
 //! Every metric name, once, with its help text and its labels.
 //!
 //! A name listed here is exported from the first scrape on; dashboards and rules in `deploy/` may
-//! use no other. Deliberately absent: `callgate_reversals_total`, which arrives with reversals: a
-//! counter that nothing can count would read as "never happened".
+//! use no other.
 
 /// A metric as operators know it.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +61,8 @@ names! {
         "Age of the oldest open dead letter.";
     ROUNDS = "callgate_compensation_rounds_total", Some("result"), true,
         "Rounds of the compensation worker, by what they brought.";
+    REVERSALS = "callgate_reversals_total", Some("result"), true,
+        "Sends of undo requests, by how they ended.";
     DIFFERENCES = "callgate_differences_total", Some("kind"), true,
         "Answers and receipts that contradict what is already settled.";
     ALERTS = "callgate_alerts_total", Some("result"), true,
@@ -76,6 +77,8 @@ names! {
         "Problems the gateway told callers, by code.";
     IN_FLIGHT = "callgate_calls_in_flight", None, true,
         "Calls being worked on in line.";
+    LIMITED = "callgate_limited_now", Some("what"), true,
+        "What upstream.concurrency and upstream.retry_budget count at the moment.";
     CALL_DURATION = "callgate_call_duration_seconds", None, true,
         "From the end of the request's head to the answer, or to parking.";
     ATTEMPT_DURATION = "callgate_attempt_duration_seconds", None, true,

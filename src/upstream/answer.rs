@@ -6,15 +6,13 @@
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
-use http::response::Parts;
-use http::{HeaderMap, Response, StatusCode};
-use hyper::body::Incoming;
+use http::{HeaderMap, StatusCode};
 
 use super::Core;
 use super::exchange::{Ended, Mode, Terms};
 use super::headers;
 use super::pool::Lease;
-use super::reading::{Now, Reading, Trouble};
+use super::reading::{Now, Reading, Source, Trouble};
 use super::stream::{StreamAnswer, StreamBody};
 use crate::call::outcome::Unclear;
 
@@ -29,6 +27,12 @@ pub struct Answer {
     pub body: Bytes,
     /// Only of a 5xx: the body was longer than could be kept and ends early.
     pub cut: bool,
+}
+
+/// The head of an answer.
+pub(super) struct Head {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
 }
 
 /// Why what arrived is no answer.
@@ -64,11 +68,11 @@ enum Way {
 /// Whatever makes it no answer; the connection is reset then.
 pub(super) async fn receive(
     lease: Lease,
-    response: Response<Incoming>,
+    mut parts: Head,
+    body: Source,
     terms: Terms,
     head_only: bool,
 ) -> Result<Ended, NoAnswer> {
-    let (mut parts, body) = response.into_parts();
     if parts.status.is_informational() {
         // 101 without an Upgrade of ours: what follows is not HTTP.
         lease.reset();
@@ -122,7 +126,7 @@ fn clean(headers: &mut HeaderMap, bodiless: bool) -> Option<u64> {
         .ok()
 }
 
-fn way(head: &Parts, known: Option<u64>, terms: Terms) -> Way {
+fn way(head: &Head, known: Option<u64>, terms: Terms) -> Way {
     let longer = known.is_some_and(|length| length > terms.max_kept as u64);
     match terms.mode {
         Mode::Pass => Way::Stream,
@@ -186,7 +190,7 @@ async fn collect(core: &Core, reading: &mut Reading, limit: usize) -> Result<Col
 /// Hands the answer on as a stream; a short one that has already arrived whole needs none.
 async fn pass_on(
     lease: Lease,
-    parts: Parts,
+    parts: Head,
     mut reading: Reading,
     terms: Terms,
 ) -> Result<Ended, NoAnswer> {
@@ -212,10 +216,8 @@ const fn may_be_whole(body: &Bytes, terms: Terms) -> bool {
     matches!(terms.mode, Mode::Pass) || body.len() <= terms.max_kept
 }
 
-fn stream(lease: Lease, parts: Parts, reading: Reading, terms: Terms) -> Ended {
-    let Parts {
-        status, headers, ..
-    } = parts;
+fn stream(lease: Lease, parts: Head, reading: Reading, terms: Terms) -> Ended {
+    let Head { status, headers } = parts;
     let keep = (terms.mode != Mode::Pass).then_some(terms.max_kept);
     let (body, end) = StreamBody::new(lease, reading, !status.is_server_error(), keep);
     Ended::Streaming(Box::new(StreamAnswer {
@@ -226,11 +228,10 @@ fn stream(lease: Lease, parts: Parts, reading: Reading, terms: Terms) -> Ended {
     }))
 }
 
-fn whole(parts: Parts, body: Bytes, cut: bool) -> Ended {
-    let Parts {
+fn whole(parts: Head, body: Bytes, cut: bool) -> Ended {
+    let Head {
         status,
         mut headers,
-        ..
     } = parts;
     if !body.is_empty() {
         // The body's own length goes out with it, whatever was announced.

@@ -1,4 +1,5 @@
-//! From an address to a connection that can take a request.
+//! From an address to a connection that can take a request, and from such a connection to one that
+//! hyper speaks on.
 //!
 //! Everything that fails here is proof that nothing was sent: no byte of a request exists yet.
 
@@ -7,18 +8,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::client::conn::http1;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use super::destination::{Destination, Place};
-use super::pool::Conn;
-use super::wire::{Line, Transport, Wire};
+use super::plain::HEAD_BYTES_MAX;
+use super::pool::{Conn, Http};
+use super::transport::Transport;
+use super::wire::{Line, Wire};
 use super::{Core, Payload};
 use crate::call::outcome::NotSent;
-
-/// The longest answer head taken, in bytes; common servers send at most 8-16 KiB.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The most hyper buffers for one connection and direction. Twice the largest head, so that a
 /// head over its limit is told by that limit.
@@ -66,7 +69,19 @@ pub(super) async fn dial(
     to: &Destination,
     limit: Duration,
 ) -> Result<Conn, DialError> {
-    begin_http(core, open(core, to, limit).await?).await
+    let transport = open(core, to, limit).await?;
+    let plain = !matches!(transport, Transport::Tls(_));
+    let line = Line::new(transport);
+    let http = match plain {
+        true => None,
+        false => {
+            let (http, driver) = hyper_on(&line).await.map_err(DialError::Http)?;
+            Some(http.driven(core, driver))
+        }
+    };
+    let mut conn = Conn::new(line);
+    conn.http = http;
+    Ok(conn)
 }
 
 /// The same, for a connection that may be switched to another protocol.
@@ -75,13 +90,15 @@ pub(super) async fn dial_switching(
     to: &Destination,
     limit: Duration,
 ) -> Result<Conn, DialError> {
-    let (line, wire) = Line::new(open(core, to, limit).await?);
-    let (sender, connection) = handshake(wire).await?;
-    let task = core.spawn(async move {
-        // As in `begin_http`; after a switch the tunnel has the socket, and this is over.
+    let line = Line::new(open(core, to, limit).await?);
+    let (sender, connection) = handshake(&line).await.map_err(DialError::Http)?;
+    // As in `hyper_on`; after a switch the tunnel has the socket, and this is over.
+    let driver = async move {
         let _ended = connection.with_upgrades().await;
-    });
-    Ok(Conn::new(sender, line, task.abort_handle()))
+    };
+    let mut conn = Conn::new(line);
+    conn.http = Some(Undriven(sender).driven(core, driver));
+    Ok(conn)
 }
 
 async fn open(core: &Core, to: &Destination, limit: Duration) -> Result<Transport, DialError> {
@@ -112,29 +129,58 @@ async fn open(core: &Core, to: &Destination, limit: Duration) -> Result<Transpor
     })
 }
 
-async fn begin_http(core: &Core, transport: Transport) -> Result<Conn, DialError> {
-    let (line, wire) = Line::new(transport);
-    let (sender, connection) = handshake(wire).await?;
-    let task = core.spawn(async move {
+/// A connection that hyper is to speak on, and the future that has to be driven for it.
+pub(super) struct Undriven(SendRequest<Payload>);
+
+/// Lets hyper speak on a connection. Nothing is read or written before it is driven, so that a
+/// request can be given to it first.
+pub(super) async fn hyper_on(
+    line: &Arc<Line>,
+) -> Result<(Undriven, impl Future<Output = ()> + Send + use<>), hyper::Error> {
+    let (sender, connection) = handshake(line).await?;
+    let driver = async move {
         // What ends a connection is told to the exchange on it; an idle one has nobody to tell.
         let _ended = connection.await;
-    });
-    Ok(Conn::new(sender, line, task.abort_handle()))
+    };
+    Ok((Undriven(sender), driver))
 }
 
-type Http = (
-    http1::SendRequest<Payload>,
+type Handshake = (
+    SendRequest<Payload>,
     http1::Connection<TokioIo<Wire>, Payload>,
 );
 
-async fn handshake(wire: Wire) -> Result<Http, DialError> {
+async fn handshake(line: &Arc<Line>) -> Result<Handshake, hyper::Error> {
     http1::Builder::new()
         .writev(false)
         .max_buf_size(BUFFER_BYTES_MAX)
         .max_header_size(HEAD_BYTES_MAX)
-        .handshake::<_, Payload>(TokioIo::new(wire))
+        .handshake::<_, Payload>(TokioIo::new(line.wire()))
         .await
-        .map_err(DialError::Http)
+}
+
+impl Undriven {
+    /// Hands a request over; it goes out once the connection is driven.
+    pub(super) fn send(
+        &mut self,
+        request: Request<Payload>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Payload>>>> + use<>
+    {
+        self.0.try_send_request(request)
+    }
+
+    /// Drives the connection on `core`.
+    pub(super) fn driven(
+        self,
+        core: &Core,
+        driver: impl Future<Output = ()> + Send + 'static,
+    ) -> Http {
+        let task = core.spawn(driver).abort_handle();
+        Http {
+            sender: self.0,
+            task,
+        }
+    }
 }
 
 /// The first of the host's addresses that takes a connection.

@@ -2,7 +2,8 @@
 //!
 //! An exchange has no attempt timeout of its own: the driver stops waiting and may keep polling the
 //! same exchange as a *late* one. Its proof that nothing was sent is never the kind of an error but
-//! the request itself, handed back by the HTTP client.
+//! the request itself, handed back by whichever client had it: hyper, or the plain one, which does
+//! so when the kernel took no byte. Deliberately absent: how either of them speaks HTTP.
 
 use std::fmt;
 use std::future::Future;
@@ -13,12 +14,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, Uri};
+use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::answer::{self, Answer};
 use super::pool::{Conn, Lease};
+use super::sending::{self, Sent};
 use super::wire::Line;
 use super::{Core, Destination, Payload, StreamAnswer, dial};
 use crate::call::outcome::{NotSent, Unclear};
@@ -32,8 +34,8 @@ pub struct Outgoing {
     pub method: Method,
     /// The tool's path and query ([`super::Tool::target`]).
     pub target: PathAndQuery,
-    /// The final fields ([`super::headers::stamp`]).
-    pub headers: HeaderMap,
+    /// The final fields ([`super::headers::stamp`]); shared with whoever may send them again.
+    pub headers: Arc<HeaderMap>,
     /// The body: bytes, or an [`super::Upload`] lent out.
     pub body: Payload,
 }
@@ -97,8 +99,8 @@ pub(super) struct Course {
 
 /// The hold an exchange has on its connection while its future owns everything else.
 #[derive(Default)]
-struct Grip {
-    held: Mutex<Option<(Arc<Line>, AbortHandle)>>,
+pub(super) struct Grip {
+    held: Mutex<Option<(Arc<Line>, Option<AbortHandle>)>>,
     reconnected: AtomicBool,
     written: AtomicBool,
     trouble: Mutex<Option<Box<str>>>,
@@ -131,7 +133,7 @@ impl Exchange {
 
     pub(super) fn run(course: Course, request: Outgoing) -> Self {
         let grip = Arc::new(Grip::default());
-        let run = course.run(into_request(request), Arc::clone(&grip));
+        let run = course.run(request, Arc::clone(&grip));
         Self {
             run: Some(Box::pin(run)),
             grip,
@@ -208,7 +210,15 @@ impl fmt::Debug for Exchange {
 
 impl Grip {
     fn hold(&self, conn: &Conn) {
-        *self.held.lock() = Some((Arc::clone(&conn.line), conn.task.clone()));
+        let task = conn.http.as_ref().map(|http| http.task.clone());
+        *self.held.lock() = Some((Arc::clone(&conn.line), task));
+    }
+
+    /// hyper speaks on the connection now, in this task.
+    pub(super) fn hold_task(&self, task: AbortHandle) {
+        if let Some((_, held)) = &mut *self.held.lock() {
+            *held = Some(task);
+        }
     }
 
     fn release(&self) {
@@ -221,11 +231,13 @@ impl Grip {
         if let Some((line, task)) = self.held.lock().take() {
             self.written.store(line.written(), Ordering::Release);
             line.reset();
-            task.abort();
+            if let Some(task) = task {
+                task.abort();
+            }
         }
     }
 
-    fn note(&self, error: &dyn std::error::Error) {
+    fn note(&self, error: &(dyn std::error::Error + 'static)) {
         let mut text = error.to_string();
         let mut source = error.source();
         while let Some(deeper) = source {
@@ -238,14 +250,14 @@ impl Grip {
 }
 
 impl Course {
-    async fn run(self, mut request: Request<Payload>, grip: Arc<Grip>) -> Ended {
+    async fn run(self, mut request: Outgoing, grip: Arc<Grip>) -> Ended {
         let Self {
             core,
             to,
             terms,
             first,
         } = self;
-        let head_only = request.method() == Method::HEAD;
+        let head_only = request.method == Method::HEAD;
         let mut pooled = first.or_else(|| to.pool.take(&core));
         loop {
             let mut conn = match pooled.take() {
@@ -260,22 +272,22 @@ impl Course {
                 },
             };
             conn.line.begin();
-            request.body_mut().bind(&conn.line);
             grip.hold(&conn);
             crash::at(Point::Connected);
-            let mut refused = match conn.sender.try_send_request(request).await {
-                Ok(response) => {
+            let sent = sending::send(&core, &mut conn, request, &grip).await;
+            let (message, error) = match sent {
+                Sent::Answered(head, body) => {
                     let lease = Lease { core, to, conn };
-                    let ended = answer::receive(lease, response, terms, head_only).await;
+                    let ended = answer::receive(lease, head, body, terms, head_only).await;
                     grip.release();
                     return ended.unwrap_or_else(|trouble| {
                         grip.note(&trouble);
                         Ended::Unclear(trouble.unclear())
                     });
                 }
-                Err(refused) => refused,
+                Sent::HandedBack(message, error) => (Some(message), error),
+                Sent::Lost(error) => (None, error),
             };
-            let message = refused.take_message();
             let reused = conn.reused;
             grip.release();
             conn.reset();
@@ -286,28 +298,14 @@ impl Course {
                     request = message;
                 }
                 Some(_) => {
-                    grip.note(refused.error());
+                    grip.note(&*error);
                     return Ended::NotSent(NotSent::HandedBack);
                 }
                 None => {
-                    grip.note(refused.error());
+                    grip.note(&*error);
                     return Ended::Unclear(Unclear::Disconnect);
                 }
             }
         }
     }
-}
-
-pub(super) fn into_request(outgoing: Outgoing) -> Request<Payload> {
-    let Outgoing {
-        method,
-        target,
-        headers,
-        body,
-    } = outgoing;
-    let mut request = Request::new(body);
-    *request.method_mut() = method;
-    *request.uri_mut() = Uri::from(target);
-    *request.headers_mut() = headers;
-    request
 }

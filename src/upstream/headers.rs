@@ -1,8 +1,8 @@
 //! The header fields a tool sees, and those of its answer that concern nobody else.
 //!
 //! Two steps: [`prepare`] once per call (what must not travel goes, this hop's traces come), and
-//! [`stamp`] once per send, on a copy. Deliberately absent: which fields are secret and which are
-//! stored, which is the flow's and the ledger's knowledge.
+//! [`stamp`] once per send, on its result. Deliberately absent: which fields are secret and which
+//! are stored, which is the flow's and the ledger's knowledge.
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue,
@@ -27,6 +27,8 @@ pub const X_CALL_ID_SOURCE: HeaderName = HeaderName::from_static("x-call-id-sour
 pub const X_CALL_ATTEMPT: HeaderName = HeaderName::from_static("x-call-attempt");
 /// Why it is sent again.
 pub const X_CALL_RETRY_CAUSE: HeaderName = HeaderName::from_static("x-call-retry-cause");
+/// The call this one undoes.
+pub const X_CALL_REVERSES: HeaderName = HeaderName::from_static("x-call-reverses");
 /// How a call ended, in a gateway's answer ([`Word`](crate::call::code::Word)).
 pub const X_CALL_OUTCOME: HeaderName = HeaderName::from_static("x-call-outcome");
 /// Sends so far, in a gateway's answer.
@@ -94,8 +96,8 @@ pub fn prepare(headers: &mut HeaderMap, id_field: &HeaderName, hop: &Hop<'_>) {
     headers.append(FORWARDED, hop.forwarded.clone());
 }
 
-/// Once per send, on a copy of prepared fields: names the call and the send, sets the body's
-/// framing and the `Host`, and last `upstream.headers`.
+/// Once per send, on prepared fields or those of the last send: names the call and the send, sets
+/// the body's framing and the `Host`, and last `upstream.headers`.
 pub fn stamp(
     headers: &mut HeaderMap,
     mark: &Mark<'_>,
@@ -288,7 +290,7 @@ fn only_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> 
 }
 
 /// Whether the one `Content-Length` is this number, written as [`number`] would.
-fn announces_exactly(headers: &HeaderMap, mut n: u64) -> bool {
+pub(super) fn announces_exactly(headers: &HeaderMap, mut n: u64) -> bool {
     let line = only_line(headers, &CONTENT_LENGTH);
     let Some((first, rest)) = line.and_then(<[u8]>::split_first) else {
         return false;

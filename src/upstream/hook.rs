@@ -133,7 +133,7 @@ impl Hook {
         Outgoing {
             method: Method::POST,
             target: self.target.clone(),
-            headers: all,
+            headers: Arc::new(all),
             body: Payload::from(body),
         }
     }

@@ -81,6 +81,14 @@ impl Payload {
         }
     }
 
+    /// The bytes, if they are all there.
+    pub(super) const fn whole(&self) -> Option<&Bytes> {
+        match &self.kind {
+            Kind::Whole(bytes) => Some(bytes),
+            Kind::Lent(_) => None,
+        }
+    }
+
     fn taken(&mut self) {
         if let Some(line) = self.line.take() {
             line.body_taken();

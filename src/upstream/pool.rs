@@ -23,13 +23,22 @@ use crate::config::route::PoolConfig;
 /// It is a matter of one poll on its own core; a wait this long means that it never will.
 const READY_WITHIN: Duration = Duration::from_secs(1);
 
+/// How often idle connections are looked at, so that one the tool has closed is closed here.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
 /// One connection, idle or with one exchange on it.
 pub(super) struct Conn {
-    pub(super) sender: SendRequest<Payload>,
     pub(super) line: Arc<Line>,
-    pub(super) task: AbortHandle,
+    /// hyper's end of it; `None` while only the plain client has spoken on it.
+    pub(super) http: Option<Http>,
     /// It has carried an exchange before.
     pub(super) reused: bool,
+}
+
+/// A connection that hyper speaks on.
+pub(super) struct Http {
+    pub(super) sender: SendRequest<Payload>,
+    pub(super) task: AbortHandle,
 }
 
 /// A connection in use, and where it belongs.
@@ -59,16 +68,22 @@ struct Resting {
     until: Mono,
 }
 
+/// What an answer has left of its connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It can take a request.
+    Ready,
+    /// It will be able to.
+    NotYet,
+    /// It cannot.
+    Closed,
+}
+
 impl Conn {
-    pub(super) const fn new(
-        sender: SendRequest<Payload>,
-        line: Arc<Line>,
-        task: AbortHandle,
-    ) -> Self {
+    pub(super) const fn new(line: Arc<Line>) -> Self {
         Self {
-            sender,
             line,
-            task,
+            http: None,
             reused: false,
         }
     }
@@ -76,13 +91,35 @@ impl Conn {
     /// Closes with a reset, whatever is going on.
     pub(super) fn reset(self) {
         self.line.reset();
-        self.task.abort();
+        if let Some(http) = self.http {
+            http.task.abort();
+        }
     }
 
     /// Whether an idle connection can take a request. A guess all the same: what the tool sends
     /// from now on is not seen.
-    fn is_usable(&self) -> bool {
-        self.sender.is_ready() && self.line.is_quiet()
+    pub(super) fn is_usable(&self) -> bool {
+        let ready = self.http.as_ref().is_none_or(|http| http.sender.is_ready());
+        ready && self.line.is_quiet()
+    }
+
+    /// Whether an idle connection has died. hyper looks by itself; a plain one is looked at here.
+    fn is_dead(&self) -> bool {
+        match &self.http {
+            Some(http) => http.sender.is_closed(),
+            None => !self.line.is_quiet(),
+        }
+    }
+
+    /// How far the connection is, after a complete answer.
+    fn state(&self) -> State {
+        match &self.http {
+            None if self.line.ends_here() => State::Closed,
+            None => State::Ready,
+            Some(http) if http.sender.is_closed() => State::Closed,
+            Some(http) if http.sender.is_ready() => State::Ready,
+            Some(_) => State::NotYet,
+        }
     }
 }
 
@@ -150,13 +187,14 @@ impl Pool {
         let before = shard.resting.len();
         shard
             .resting
-            .retain(|resting| now < resting.until && !resting.conn.sender.is_closed());
+            .retain(|resting| now < resting.until && !resting.conn.is_dead());
         if shard.resting.len() < before {
             shard.resting.shrink_to_fit();
         }
         let next = shard.resting.front().map(|resting| resting.until);
         shard.swept = next.is_some();
-        next
+        // Sooner than the first expires: one that the tool has closed holds a descriptor.
+        next.map(|until| until.min(now.after(LOOK_EVERY)))
     }
 }
 
@@ -167,16 +205,16 @@ impl Lease {
     /// whole request had left: unsent bytes must not be delivered after it.
     pub(super) fn finish(self, sure: bool) {
         let Self { core, to, conn } = self;
-        if !conn.line.written() || (conn.sender.is_closed() && !sure) {
-            conn.reset();
-        } else if conn.sender.is_ready() {
-            give_back(&core, &to, conn);
-        } else if conn.sender.is_closed() {
-            conn.line.close();
-        } else {
+        match conn.state() {
+            _ if !conn.line.written() => conn.reset(),
+            State::Closed if !sure => conn.reset(),
+            State::Closed => conn.line.close(),
+            State::Ready => give_back(&core, &to, conn),
             // Its task runs on another thread and has not come round yet.
-            core.clone()
-                .spawn(give_back_when_ready(Self { core, to, conn }));
+            State::NotYet => {
+                let lease = Self { core, to, conn };
+                lease.core.clone().spawn(give_back_when_ready(lease));
+            }
         }
     }
 
@@ -188,9 +226,12 @@ impl Lease {
 
 async fn give_back_when_ready(lease: Lease) {
     let Lease { core, to, mut conn } = lease;
-    let ready = tokio::select! {
-        ready = conn.sender.ready() => ready.is_ok(),
-        () = core.wheel.sleep(READY_WITHIN) => false,
+    let ready = match &mut conn.http {
+        None => true,
+        Some(http) => tokio::select! {
+            ready = http.sender.ready() => ready.is_ok(),
+            () = core.wheel.sleep(READY_WITHIN) => false,
+        },
     };
     if ready {
         give_back(&core, &to, conn);

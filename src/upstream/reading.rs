@@ -9,15 +9,24 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::Core;
+use super::{Core, plain};
 use crate::call::outcome::Unclear;
 use crate::clock::wheel::Sleep;
+
+/// Where an answer's body comes from.
+pub(super) enum Source {
+    Hyper(Incoming),
+    Plain(plain::Body),
+}
+
+/// What a connection said in the middle of an answer.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An answer's body. The gap timer exists only while a read waits.
 pub(super) struct Reading {
     /// Read before and put back: comes first.
     ahead: Bytes,
-    body: Incoming,
+    body: Source,
     idle: Duration,
     gap: Option<Sleep>,
 }
@@ -26,7 +35,7 @@ pub(super) struct Reading {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error("the answer broke off")]
-    Cut(#[source] hyper::Error),
+    Cut(#[source] BoxError),
     #[error("the answer was silent for {0:?}")]
     Idle(Duration),
 }
@@ -40,8 +49,35 @@ impl Trouble {
     }
 }
 
+impl Source {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self {
+            Self::Hyper(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map(|frame| frame.map(|frame| frame.map_err(BoxError::from))),
+            Self::Plain(body) => body
+                .poll_data(cx)
+                .map(|data| data.map(|data| data.map(Frame::data).map_err(BoxError::from))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Hyper(body) => body.is_end_stream(),
+            Self::Plain(body) => body.left() == 0,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Hyper(body) => body.size_hint(),
+            Self::Plain(body) => SizeHint::with_exact(body.left()),
+        }
+    }
+}
+
 impl Reading {
-    pub(super) const fn new(body: Incoming, idle: Duration) -> Self {
+    pub(super) const fn new(body: Source, idle: Duration) -> Self {
         Self {
             ahead: Bytes::new(),
             body,
@@ -89,7 +125,7 @@ impl Reading {
         if !self.ahead.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.ahead)))));
         }
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+        if let Poll::Ready(frame) = self.body.poll_frame(cx) {
             self.gap = None;
             return Poll::Ready(frame.map(|frame| frame.map_err(Trouble::Cut)));
         }
@@ -117,7 +153,7 @@ impl Reading {
     /// What can be read without waiting: mostly all of a short body, which came with its head.
     pub(super) async fn now(&mut self) -> Now {
         std::future::poll_fn(|cx| {
-            let now = match Pin::new(&mut self.body).poll_frame(cx) {
+            let now = match self.body.poll_frame(cx) {
                 Poll::Pending => Now::Nothing,
                 Poll::Ready(None) => Now::End,
                 Poll::Ready(Some(Err(source))) => Now::Trouble(Trouble::Cut(source)),

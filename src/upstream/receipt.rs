@@ -22,7 +22,7 @@ use crate::call::time::Wall;
 use crate::config::route::{ReceiptRule, Upstream, UpstreamKind};
 use crate::config::template::Template;
 
-mod fill;
+pub(super) mod fill;
 #[doc(hidden)]
 pub mod fuzzing;
 mod mapping;
@@ -305,7 +305,7 @@ impl ReceiptEndpoint {
         Some(Outgoing {
             method,
             target,
-            headers: fields,
+            headers: Arc::new(fields),
             body: Payload::from(body),
         })
     }

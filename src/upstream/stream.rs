@@ -68,7 +68,7 @@ pub struct StreamReport {
 pub enum StreamError {
     /// The tool's answer broke off.
     #[error("the tool's answer broke off")]
-    Broken(#[source] hyper::Error),
+    Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The tool was silent for longer than `timeouts.idle`.
     #[error("the tool's answer was silent for too long")]
     Idle,

@@ -17,6 +17,7 @@ use crate::call::outcome::{NotSent, Unclear};
 use crate::clock::Clock;
 
 mod closing;
+mod differential;
 mod ends;
 pub(super) mod peer;
 mod pooling;
@@ -106,7 +107,7 @@ fn request(method: Method, body: Bytes) -> Outgoing {
     Outgoing {
         method,
         target,
-        headers,
+        headers: Arc::new(headers),
         body: Payload::from(body),
     }
 }

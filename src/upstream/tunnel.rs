@@ -13,8 +13,11 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::exchange::{Outgoing, into_request};
+use super::answer::Head;
+use super::exchange::Outgoing;
 use super::pool::{Conn, Lease};
+use super::reading::Source;
+use super::sending::into_request;
 use super::{Core, Destination, Ended, Terms, answer, dial, headers};
 use crate::call::outcome::{NotSent, Unclear};
 
@@ -41,18 +44,23 @@ pub async fn open(
     upgrade: &http::HeaderValue,
     terms: Terms,
 ) -> Opened {
-    headers::ask_to_switch(&mut request.headers, upgrade);
+    headers::ask_to_switch(Arc::make_mut(&mut request.headers), upgrade);
     let mut held = match dial::dial_switching(core, to, terms.connect).await {
         Ok(conn) => Held(Some(conn)),
         Err(e) => return Opened::Not(Ended::NotSent(e.outcome())),
     };
-    let Some(conn) = &mut held.0 else {
+    let Some(Conn {
+        line,
+        http: Some(http),
+        ..
+    }) = &mut held.0
+    else {
         return Opened::Not(Ended::NotSent(NotSent::HandedBack));
     };
-    conn.line.begin();
+    line.begin();
     let mut request = into_request(request);
-    request.body_mut().bind(&conn.line);
-    let response = match conn.sender.try_send_request(request).await {
+    request.body_mut().bind(line);
+    let response = match http.sender.try_send_request(request).await {
         Ok(response) => response,
         Err(mut refused) => {
             return Opened::Not(match refused.take_message() {
@@ -95,7 +103,12 @@ impl Held {
             to: Arc::clone(to),
             conn,
         };
-        let ended = answer::receive(lease, response, terms, false).await;
+        let (parts, body) = response.into_parts();
+        let head = Head {
+            status: parts.status,
+            headers: parts.headers,
+        };
+        let ended = answer::receive(lease, head, Source::Hyper(body), terms, false).await;
         ended.unwrap_or_else(|trouble| Ended::Unclear(trouble.unclear()))
     }
 

@@ -1,5 +1,5 @@
-//! The socket under one HTTP connection, shared by the task that drives the connection and the
-//! exchange that waits for an answer.
+//! The socket under one HTTP connection, shared by whoever speaks HTTP on it (the plain client, or
+//! the task that drives hyper's connection) and the exchange that waits for an answer.
 //!
 //! The exchange needs what hyper does not offer: to know whether the request has left the process
 //! completely, to look at an idle socket before it is used again, and to close with a reset, so
@@ -8,32 +8,22 @@
 //! few nanoseconds a poll. Deliberately absent: any HTTP.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio_rustls::client::TlsStream;
+use tokio_util::io::poll_read_buf;
 
-use super::stand_in::StandIn;
+use super::transport::Transport;
 use crate::crash::{self, Point};
-
-/// A connected socket, TLS on top or not.
-pub(super) enum Transport {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-    /// A simulation's.
-    StandIn(Box<dyn StandIn>),
-}
 
 /// The exchange's side of the socket.
 pub(super) struct Line(Mutex<State>);
 
-/// The connection task's side of the socket.
+/// The side of the socket that hyper reads and writes.
 pub(super) struct Wire(Arc<Line>);
 
 struct State {
@@ -47,47 +37,40 @@ struct State {
     body_taken: bool,
     /// The whole request was handed to the kernel.
     written: bool,
+    /// Nothing can follow this exchange on this connection.
+    last: bool,
+    /// An answer that hyper reads to a request that it did not write.
+    handover: Option<Handover>,
 }
 
-impl Transport {
-    /// Whether the socket is open and there is nothing to read.
-    fn is_quiet(&self) -> bool {
-        let tcp = match self {
-            Self::Plain(tcp) => tcp,
-            Self::Tls(tls) => tls.get_ref().0,
-            Self::StandIn(stand_in) => return stand_in.is_quiet(),
-        };
-        let mut byte = [MaybeUninit::uninit(); 1];
-        match SockRef::from(tcp).peek(&mut byte) {
-            Ok(_) => false,
-            Err(e) => e.kind() == io::ErrorKind::WouldBlock,
-        }
-    }
-
-    /// Makes the coming close a reset. It fails only on a socket that is already dead.
-    fn reset(&mut self) {
-        let tcp = match self {
-            Self::Plain(tcp) => &*tcp,
-            Self::Tls(tls) => tls.get_ref().0,
-            Self::StandIn(stand_in) => return stand_in.reset(),
-        };
-        if let Err(e) = tcp.set_zero_linger() {
-            tracing::debug!(error = %e, "linger 0 refused by a dying socket");
-        }
-    }
+/// What the plain client leaves behind when hyper goes on for it. hyper writes a request of its
+/// own, of which nothing reaches the socket, and then reads the answer to the real one.
+struct Handover {
+    /// What was read of the answer: the first that hyper reads.
+    read: Bytes,
+    /// What was not written of the request: written in the place of hyper's own.
+    unsent: Bytes,
+    /// hyper has begun to write its own, so it takes what it reads for an answer.
+    asked: bool,
 }
 
 impl Line {
-    /// Splits a fresh socket into the two sides.
-    pub(super) fn new(transport: Transport) -> (Arc<Self>, Wire) {
-        let line = Arc::new(Self(Mutex::new(State {
+    /// Takes a fresh socket.
+    pub(super) fn new(transport: Transport) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State {
             transport: Some(transport),
             busy: false,
             begun: false,
             body_taken: false,
             written: false,
-        })));
-        (Arc::clone(&line), Wire(line))
+            last: false,
+            handover: None,
+        })))
+    }
+
+    /// The side for hyper.
+    pub(super) fn wire(self: &Arc<Self>) -> Wire {
+        Wire(Arc::clone(self))
     }
 
     /// An exchange begins.
@@ -97,6 +80,61 @@ impl Line {
         state.begun = false;
         state.body_taken = false;
         state.written = false;
+        state.handover = None;
+    }
+
+    /// Writes for the plain client, which calls [`sent`](Self::sent) at the request's end.
+    pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let bytes = crash::part(bytes);
+        let wrote = match &mut self.0.lock().transport {
+            None => Poll::Ready(Err(gone())),
+            Some(transport) => Pin::new(transport).poll_write(cx, bytes),
+        };
+        if wrote.is_ready() {
+            crash::at(Point::MidRequest);
+        }
+        wrote
+    }
+
+    /// Reads for the plain client, as much as `buffer` has room for.
+    pub(super) fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.0.lock().transport {
+            None => Poll::Ready(Err(gone())),
+            Some(transport) => poll_read_buf(Pin::new(transport), cx, buffer),
+        }
+    }
+
+    /// The plain client has handed the whole request to the kernel.
+    pub(super) fn sent(&self) {
+        crash::at(Point::Sent);
+        self.0.lock().written = true;
+    }
+
+    /// Nothing can follow this exchange on this connection.
+    pub(super) fn end_here(&self) {
+        self.0.lock().last = true;
+    }
+
+    /// Whether nothing can follow.
+    pub(super) fn ends_here(&self) -> bool {
+        self.0.lock().last
+    }
+
+    /// hyper goes on with this exchange: it reads what was `read` of the answer, and what was
+    /// `unsent` of the request goes out first.
+    pub(super) fn hand_over(&self, read: Bytes, unsent: Bytes) {
+        let mut state = self.0.lock();
+        state.begun = true;
+        state.body_taken = true;
+        state.handover = Some(Handover {
+            read,
+            unsent,
+            asked: false,
+        });
     }
 
     /// The exchange is over and left nothing behind: closing is an ordinary close again.
@@ -118,7 +156,8 @@ impl Line {
     /// asked for) makes it unusable.
     pub(super) fn is_quiet(&self) -> bool {
         let state = self.0.lock();
-        state.transport.as_ref().is_some_and(Transport::is_quiet)
+        let nothing_left = state.handover.as_ref().is_none_or(|h| h.read.is_empty());
+        nothing_left && state.transport.as_ref().is_some_and(Transport::is_quiet)
     }
 
     /// Closes with a reset: linger 0, so that unsent bytes die. The socket is gone on return.
@@ -149,17 +188,49 @@ fn gone() -> io::Error {
     io::ErrorKind::ConnectionAborted.into()
 }
 
+impl Handover {
+    /// Takes hyper's request for written once the real one is.
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        transport: &mut Transport,
+        own: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.asked = true;
+        while !self.unsent.is_empty() {
+            let written = ready!(Pin::new(&mut *transport).poll_write(cx, &self.unsent))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.unsent.advance(written);
+        }
+        Poll::Ready(Ok(own.len()))
+    }
+}
+
 impl AsyncRead for Wire {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.0.0.lock().transport {
+        let mut state = self.0.0.lock();
+        if let Some(handover) = &mut state.handover {
+            if !handover.asked {
+                // Read before it has asked, an answer would be one that nobody asked for. It
+                // writes in this very poll; then it reads again.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if !handover.read.is_empty() {
+                let now = handover.read.len().min(buf.remaining());
+                buf.put_slice(&handover.read.split_to(now));
+                return Poll::Ready(Ok(()));
+            }
+        }
+        match &mut state.transport {
             None => Poll::Ready(Err(gone())),
-            Some(Transport::Plain(tcp)) => Pin::new(tcp).poll_read(cx, buf),
-            Some(Transport::Tls(tls)) => Pin::new(tls).poll_read(cx, buf),
-            Some(Transport::StandIn(stand_in)) => Pin::new(stand_in).poll_read(cx, buf),
+            Some(transport) => Pin::new(transport).poll_read(cx, buf),
         }
     }
 }
@@ -170,14 +241,13 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let mut state = self.0.0.lock();
+        let state = &mut *self.0.0.lock();
         state.begun = state.busy;
         let buf = crash::part(buf);
-        let wrote = match &mut state.transport {
-            None => Poll::Ready(Err(gone())),
-            Some(Transport::Plain(tcp)) => Pin::new(tcp).poll_write(cx, buf),
-            Some(Transport::Tls(tls)) => Pin::new(tls).poll_write(cx, buf),
-            Some(Transport::StandIn(stand_in)) => Pin::new(stand_in).poll_write(cx, buf),
+        let wrote = match (&mut state.transport, &mut state.handover) {
+            (None, _) => Poll::Ready(Err(gone())),
+            (Some(transport), Some(handover)) => handover.poll_write(cx, transport, buf),
+            (Some(transport), None) => Pin::new(transport).poll_write(cx, buf),
         };
         if wrote.is_ready() {
             crash::at(Point::MidRequest);
@@ -191,11 +261,11 @@ impl AsyncWrite for Wire {
         let mut state = self.0.0.lock();
         let flushed = match &mut state.transport {
             None => Poll::Ready(Err(gone())),
-            Some(Transport::Plain(tcp)) => Pin::new(tcp).poll_flush(cx),
-            Some(Transport::Tls(tls)) => Pin::new(tls).poll_flush(cx),
-            Some(Transport::StandIn(stand_in)) => Pin::new(stand_in).poll_flush(cx),
+            Some(transport) => Pin::new(transport).poll_flush(cx),
         };
-        if matches!(flushed, Poll::Ready(Ok(()))) && state.begun && state.body_taken {
+        let unasked = state.handover.as_ref().is_some_and(|h| !h.asked);
+        let whole = state.begun && state.body_taken && !unasked;
+        if matches!(flushed, Poll::Ready(Ok(()))) && whole {
             if !state.written {
                 crash::at(Point::Sent);
             }
@@ -213,9 +283,7 @@ impl AsyncWrite for Wire {
         }
         match &mut state.transport {
             None => Poll::Ready(Ok(())),
-            Some(Transport::Plain(tcp)) => Pin::new(tcp).poll_shutdown(cx),
-            Some(Transport::Tls(tls)) => Pin::new(tls).poll_shutdown(cx),
-            Some(Transport::StandIn(stand_in)) => Pin::new(stand_in).poll_shutdown(cx),
+            Some(transport) => Pin::new(transport).poll_shutdown(cx),
         }
     }
 }

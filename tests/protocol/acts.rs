@@ -2,13 +2,13 @@
 
 use crate::call::outcome::{NotSent, Outcome, Reading, Unclear};
 use crate::call::receipt::{Answer, State};
-use crate::call::step::{Ending, Event, Parked, Step};
-use crate::drive::Place;
+use crate::call::step::{Ending, Event, Parked, Step, Undo};
+use crate::drive::{Place, Visit};
 use crate::ledger::DeadState;
 use crate::ledger::books::Row;
 use crate::moves::{Action, Fate, Move};
 use crate::rules::{Break, Setting};
-use crate::world::{At, Doing, Message, Undo, World};
+use crate::world::{At, Doing, Message, World};
 
 impl World {
     pub(crate) fn act(&mut self, set: &Setting, action: Action) {
@@ -31,7 +31,11 @@ impl World {
                     self.enter(g, row, set);
                 }
             }
-            Action::Claim(g) => self.claim(g, false, set),
+            Action::Claim(g) => self.claim(g, Visit::Queue, set),
+            Action::Order(g, order) => {
+                self.luck.orders -= 1;
+                self.claim(g, Visit::Order(order), set);
+            }
             Action::Write(g) => self.write_facts(g),
             Action::Deliver(number, fate) => self.deliver(number, fate, set),
             Action::Finish(number, fate) => self.finish(number, fate),
@@ -47,12 +51,14 @@ impl World {
         match self.row {
             Some(row) if !row.is_free() => match row.state {
                 State::Success => self.seen.told_success = true,
+                // It is told that its call was undone.
+                State::Failed if row.dead == Some(DeadState::Reversed) => {}
                 State::Failed => self.seen.told_failure[row.life as usize] = true,
                 State::Received | State::Processing | State::Unknown => {
                     // A repeat takes up what waits in the queue; else it is told that nobody knows.
                     if row.dead == Some(DeadState::Queued) && self.may_take(set, g) {
                         self.caller.waits = Some(g);
-                        self.claim(g, true, set);
+                        self.claim(g, Visit::Repeat, set);
                     }
                 }
             },
@@ -83,20 +89,20 @@ impl World {
         }
     }
 
-    fn claim(&mut self, g: usize, repeats: bool, set: &Setting) {
+    fn claim(&mut self, g: usize, visit: Visit, set: &Setting) {
         self.write_facts(g);
         let instance = self.gateways[g].instance;
         let row = self.row.as_mut().expect("a row was found");
         if row.is_settled() {
             return;
         }
-        let (owner, queued) = (row.owner, row.dead == Some(DeadState::Queued));
+        let (owner, free) = (row.owner, !row.leased);
         row.claim_round((g, instance), set.breaks != Break::NoFence);
         let row = *row;
-        if !queued {
+        if !free {
             self.paused(owner);
         }
-        self.take_up(g, row, repeats, set);
+        self.take_up(g, row, visit, set);
     }
 
     fn deliver(&mut self, number: u8, fate: Fate, set: &Setting) {
@@ -159,7 +165,8 @@ impl World {
         match (m, doing) {
             (Move::Late(n), _) => self.late(at, n, true, set),
             (Move::Silent(n), _) => self.late(at, n, false, set),
-            (_, Doing::Undo(undo)) => self.undo(at, m, undo, set),
+            (_, Doing::Perform(Step::Reverse { .. })) => self.reverse(at, m, set),
+            (_, Doing::Undone(undo)) => self.tell(at, Event::Reversed(undo), set),
             (Move::Refused, _) => self.attempted(at, Outcome::NotSent(NotSent::Connect), set),
             (Move::Cut, _) => self.attempted(at, Outcome::Unclear(Unclear::Disconnect), set),
             (Move::Timeout, Doing::Flying { n, message }) => {
@@ -263,7 +270,7 @@ impl World {
                 let never = parking.state == Parked::NeverSent;
                 self.answer(at, never.then_some(false));
             }
-            Step::Ask | Step::Keep | Step::PassHead(_) => {}
+            Step::Ask | Step::Keep | Step::PassHead(_) | Step::Reverse { .. } => {}
         }
     }
 
@@ -271,8 +278,7 @@ impl World {
         let (life, number) = (self.drive(at).life, self.seen.sends);
         let on_record = |row: &Row| row.life == life && row.sends >= u32::from(n);
         self.seen.unrecorded_send |= !self.row.as_ref().is_some_and(on_record);
-        let reversing =
-            |row: &Row| matches!(row.dead, Some(DeadState::Reversing | DeadState::Reversed));
+        let reversing = |row: &Row| row.reversals > 0;
         self.seen.sent_after_reversing |= self.row.as_ref().is_some_and(reversing);
         self.seen.sends += 1;
         self.messages.push(Message {
@@ -305,67 +311,18 @@ impl World {
         self.leave(at);
     }
 
-    fn undo(&mut self, at: Place, m: Move, undo: Undo, set: &Setting) {
-        let manual = |tries| tries + 1 >= 2;
-        let next = match undo {
-            Undo::Settle => {
-                self.close(at.gateway);
-                self.drive_mut(at).doomed = self.closed();
-                let settle = set.policy.receipt.map(|r| r.settle).unwrap_or_default();
-                self.pass(at, settle, set);
-                Undo::Ask
-            }
-            Undo::Ask if m == Move::Form => Undo::Heard(self.formed(set)),
-            Undo::Ask => Undo::Heard(Answer::State(State::Unknown)),
-            Undo::Heard(answer) => return self.decide(at, answer, set),
-            Undo::Send { tries } => {
-                let arrived = m != Move::Refused;
-                let undone = arrived.then(|| self.undone());
-                Undo::Sent {
-                    tries,
-                    undone: undone.filter(|_| m == Move::Go),
-                }
-            }
-            Undo::Sent {
-                tries,
-                undone: None,
-            } if !manual(tries) => Undo::Send { tries: tries + 1 },
-            Undo::Sent { undone, .. } => {
-                let to = match undone {
-                    Some(true) => DeadState::Reversed,
-                    Some(false) | None => DeadState::Manual,
-                };
-                let _ = self.reverse(at, DeadState::Reversing, to);
-                return self.leave(at);
-            }
+    /// The reversal is sent: it arrives and is answered, it arrives and its answer is lost, or it
+    /// never arrives.
+    fn reverse(&mut self, at: Place, m: Move, set: &Setting) {
+        let trusting = set.breaks == Break::TrustUndo;
+        let undone = (m != Move::Refused).then(|| self.undone());
+        let undo = match undone.filter(|_| m == Move::Go) {
+            Some(true) => Undo::Done,
+            Some(false) => Undo::Refused,
+            None if trusting => Undo::Done,
+            None => Undo::Unclear,
         };
-        self.do_next(at, Doing::Undo(next));
-    }
-
-    /// The receipt asked immediately before the reversal.
-    fn decide(&mut self, at: Place, answer: Answer, set: &Setting) {
-        let life = self.drive(at).life;
-        let word = match answer {
-            Answer::State(State::Success) => Some(crate::world::Word::ReceiptDone),
-            Answer::State(State::Failed) => Some(crate::world::Word::ReceiptFailed),
-            Answer::State(_) | Answer::NotFound => None,
-        };
-        if let Some(word) = word {
-            if let Some(row) = &mut self.row {
-                let _ = row.fact(crate::world::Said { life, n: 0, word });
-            }
-            return self.leave(at);
-        }
-        if matches!(answer, Answer::State(State::Received | State::Processing)) {
-            let _ = self.reverse(at, DeadState::Running, DeadState::Manual);
-            return self.leave(at);
-        }
-        let durable = self.reverse(at, DeadState::Running, DeadState::Reversing);
-        if durable || set.breaks == Break::ReverseFirst {
-            self.do_next(at, Doing::Undo(Undo::Send { tries: 0 }));
-        } else {
-            self.leave(at);
-        }
+        self.do_next(at, Doing::Undone(undo));
     }
 
     /// The tool undoes what it has done; it says no while it still works.

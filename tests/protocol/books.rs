@@ -10,7 +10,9 @@ use crate::call::receipt::State;
 use crate::call::step::{Parked, Parking};
 use crate::call::time::Wall;
 use crate::ledger::rule::{Held, Weight};
-use crate::ledger::{Claim, DeadState, Intention, Kept, News, Park, Place, Reply, RowId, Verdict};
+use crate::ledger::{
+    Claim, DeadState, Intention, Kept, News, Park, Place, Reply, RowId, StoredUndo, Taker, Verdict,
+};
 use crate::world::{Errand, Said, Word};
 
 /// The call's row.
@@ -23,6 +25,12 @@ pub(crate) struct Row {
     pub(crate) sends: u32,
     pub(crate) dead: Option<DeadState>,
     pub(crate) round: u32,
+    /// Sends of its reversal.
+    pub(crate) reversals: u32,
+    /// A pass holds a lease of the dead letter.
+    pub(crate) leased: bool,
+    /// An operator's order does, and it goes back in front of a human.
+    pub(crate) by_hand: bool,
     /// Gateway and process instance that work on it, or did last.
     pub(crate) owner: (usize, u8),
     /// A fact contradicted the recorded end.
@@ -34,6 +42,7 @@ impl std::hash::Hash for Row {
         let dead = self.dead.map(|dead| dead.as_str());
         (self.life, self.fence, self.state, self.binds, self.sends).hash(state);
         (dead, self.round, self.owner, self.differs).hash(state);
+        (self.reversals, self.leased, self.by_hand).hash(state);
     }
 }
 
@@ -56,6 +65,9 @@ impl Row {
             sends: 1,
             dead: None,
             round: 0,
+            reversals: 0,
+            leased: false,
+            by_hand: false,
             owner,
             differs: false,
         }
@@ -69,9 +81,32 @@ impl Row {
             binds: self.binds,
             // The window is longer than this world.
             remembered_until: Wall(i64::MAX),
+            touched: Wall(0),
             sends: self.sends,
             dead: self.dead,
+            reversals: self.reversals,
         }
+    }
+
+    /// Whether an operator may borrow it.
+    pub(crate) fn lends_to_operator(&self) -> bool {
+        self.held().lends_to(Taker::Operator, self.life)
+    }
+
+    /// Nobody works on it any more.
+    const fn release(&mut self, dead: DeadState) {
+        self.dead = Some(dead);
+        self.leased = false;
+        self.by_hand = false;
+    }
+
+    /// The same, and it waits where it waited before.
+    const fn give_back(&mut self) {
+        self.release(match self.dead {
+            Some(DeadState::Reversing) => DeadState::Reversing,
+            _ if self.by_hand => DeadState::Manual,
+            _ => DeadState::Queued,
+        });
     }
 
     pub(crate) fn is_free(&self) -> bool {
@@ -98,14 +133,23 @@ impl Row {
             }
             Intention::Park(how) => self.park(how),
             Intention::NextRound { round, .. } => {
-                self.dead = Some(DeadState::Queued);
+                self.release(DeadState::Queued);
                 self.round = *round;
             }
             Intention::Manual { round, .. } => {
-                self.dead = Some(DeadState::Manual);
+                self.release(DeadState::Manual);
                 self.round = *round;
             }
-            Intention::ReleaseLease => self.dead = Some(DeadState::Queued),
+            Intention::Reverse { n, .. } => {
+                self.dead = Some(DeadState::Reversing);
+                self.reversals = *n;
+                self.by_hand = false;
+            }
+            Intention::ReverseAgain { .. } | Intention::ReleaseLease => self.give_back(),
+            Intention::Reversed => {
+                self.release(DeadState::Reversed);
+                self.state = State::Failed;
+            }
         }
         true
     }
@@ -127,7 +171,7 @@ impl Row {
     /// What a dead owner had under way.
     pub(crate) fn recover(&mut self) {
         match self.dead {
-            Some(_) => self.dead = Some(DeadState::Queued),
+            Some(_) => self.give_back(),
             None => self.park(&parked(Place::Queued { due: Wall(0) }, true)),
         }
     }
@@ -136,18 +180,11 @@ impl Row {
     pub(crate) const fn claim_round(&mut self, owner: (usize, u8), fenced: bool) {
         self.fence += fenced as i64;
         self.owner = owner;
+        self.leased = true;
+        self.by_hand = matches!(self.dead, Some(DeadState::Manual));
         if !matches!(self.dead, Some(DeadState::Reversing)) {
             self.dead = Some(DeadState::Running);
         }
-    }
-
-    /// Moves a reversal on; by hand, until the product has verbs for it.
-    pub(crate) fn reverse(&mut self, claim: Claim, from: DeadState, to: DeadState) -> bool {
-        let fits = self.held().honours(claim) && self.dead == Some(from);
-        if fits {
-            self.dead = Some(to);
-        }
-        fits
     }
 
     /// Writes a fact if it applies; says whether it is on record now.
@@ -164,7 +201,7 @@ impl Row {
                 self.state = news.verdict().state();
                 self.binds = news.bindings().id;
                 if self.dead.is_some() {
-                    self.dead = Some(match news.verdict() {
+                    self.release(match news.verdict() {
                         Verdict::Success => DeadState::Settled,
                         Verdict::Failed => DeadState::Failed,
                     });
@@ -184,6 +221,11 @@ pub(crate) fn parking(parking: &Parking, errand: Errand, reached: bool) -> Inten
         last_error: Arc::from(""),
     };
     match (errand, parking.state) {
+        (_, Parked::Reversed) => Intention::Reversed,
+        (_, Parked::Reversing(_)) => Intention::ReverseAgain {
+            due: Wall(0),
+            last_error,
+        },
         (Errand::Line, Parked::Queued(_) | Parked::Unsent(_) | Parked::AsBefore) => {
             Intention::Park(parked(Place::Queued { due: Wall(0) }, reached))
         }
@@ -195,12 +237,27 @@ pub(crate) fn parking(parking: &Parking, errand: Errand, reached: bool) -> Inten
             last_error,
         },
         (Errand::Round(round), Parked::Manual | Parked::NeverSent)
-        | (Errand::Repeat(round), Parked::Manual) => manual(round),
+        | (Errand::Repeat(round) | Errand::Order(_, round) | Errand::Undo(round), Parked::Manual) => {
+            manual(round)
+        }
         (Errand::Round(_), Parked::AsBefore)
         | (
-            Errand::Repeat(_),
+            Errand::Repeat(_) | Errand::Order(..) | Errand::Undo(_),
             Parked::AsBefore | Parked::Queued(_) | Parked::Unsent(_) | Parked::NeverSent,
         ) => Intention::ReleaseLease,
+    }
+}
+
+/// The record of a send of the reversal.
+pub(crate) fn reverse(n: u32) -> Intention {
+    Intention::Reverse {
+        n,
+        request: StoredUndo {
+            method: http::Method::POST,
+            target: Arc::from(""),
+            body: bytes::Bytes::new(),
+        },
+        lease_until: Wall(0),
     }
 }
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use crate::call::machine::Machine;
 use crate::call::outcome::Reading;
-use crate::call::recovery::{Patience, Recovery, Sending};
-use crate::call::step::{Ending, Entry, Event, Parked, Reason, Step};
+use crate::call::recovery::{Known, Order, Patience, Recovery, Sending};
+use crate::call::step::{Ending, Entry, Event, Reason, Step};
 use crate::call::time::{Chance, Mono};
 use crate::ledger::DeadState;
 use crate::ledger::books::{self, Row};
 use crate::rules::{Break, Setting};
-use crate::world::{At, Doing, Drive, Errand, Said, Undo, Word, World};
+use crate::world::{At, Doing, Drive, Errand, Said, Word, World};
 
 /// What was closed is delivered or lost within this time, in an orderly network.
 const ON_THE_WAY_MAX: Duration = Duration::from_secs(1);
@@ -103,6 +103,17 @@ impl Brain {
     }
 }
 
+/// Who takes up a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visit {
+    /// The queue: a round, or a reversal that goes on.
+    Queue,
+    /// A caller who repeats the call.
+    Repeat,
+    /// An operator.
+    Order(Order),
+}
+
 /// Which drive of which gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
@@ -127,20 +138,39 @@ impl World {
     }
 
     /// A dead letter, just claimed, by a round or for a caller who repeats.
-    pub(crate) fn take_up(&mut self, gateway: usize, row: Row, repeats: bool, set: &Setting) {
+    pub(crate) fn take_up(&mut self, gateway: usize, row: Row, visit: Visit, set: &Setting) {
         let unclear = row.state != crate::call::receipt::State::Received;
-        let known = (u8::try_from(row.sends).unwrap_or(u8::MAX), unclear);
+        // Time that nobody waited for has not passed here, so nothing was closed for any.
+        let known = Known {
+            open: self.gateways[gateway]
+                .drives
+                .iter()
+                .any(|d| !d.late.is_empty()),
+            reversals: if set.breaks == Break::OpenDoor {
+                0
+            } else {
+                row.reversals
+            },
+            ..Known::of(u8::try_from(row.sends).unwrap_or(u8::MAX), unclear)
+        };
         let policy = Arc::clone(&set.policy);
-        let (errand, machine) = if repeats {
+        let allowed = Sending::Allowed;
+        let (errand, machine) = if let Visit::Order(order) = visit {
+            let machine = Recovery::order(policy, Mono(0), order, known, allowed);
+            (Errand::Order(order, row.round), machine)
+        } else if row.dead == Some(DeadState::Reversing) {
+            let machine = Recovery::undo(policy, Mono(0), known, allowed);
+            (Errand::Undo(row.round), machine)
+        } else if visit == Visit::Repeat {
             let patience = Patience {
                 deadline: Mono(0).after(set.policy.timeouts.total),
                 last_sent: Duration::ZERO,
             };
-            let machine = Recovery::repeat(policy, Mono(0), patience, known, Sending::Allowed);
+            let machine = Recovery::repeat(policy, Mono(0), patience, known, allowed);
             (Errand::Repeat(row.round), machine)
         } else {
             let round = row.round + 1;
-            let machine = Recovery::new(policy, Mono(0), round, known, Sending::Allowed);
+            let machine = Recovery::new(policy, Mono(0), round, known, allowed);
             (Errand::Round(round), machine)
         };
         let brain = Brain::new(Either::Round(machine));
@@ -161,15 +191,12 @@ impl World {
             doing: Doing::Over,
             doomed: 0,
             late: Vec::new(),
-            answers: !matches!(errand, Errand::Round(_)),
+            answers: matches!(errand, Errand::Line | Errand::Repeat(_)),
         });
         let at = Place {
             gateway,
             drive: drives.len() - 1,
         };
-        if row.dead == Some(DeadState::Reversing) {
-            return self.do_next(at, Doing::Undo(Undo::Send { tries: 0 }));
-        }
         self.tell(at, Event::Begun, set);
     }
 
@@ -193,7 +220,7 @@ impl World {
     /// Tells the machine, and makes durable what its step needs.
     pub(crate) fn tell(&mut self, at: Place, event: Event, set: &Setting) {
         let doing = self.drive(at).doing;
-        let over = matches!(doing, Doing::Over | Doing::Undo(_)) && event != Event::Begun;
+        let over = doing == Doing::Over && event != Event::Begun;
         let now = self.drive(at).now;
         let step = self.drive_mut(at).brain.on(event, now);
         if over {
@@ -223,19 +250,21 @@ impl World {
         }
         match step {
             Step::Send { n, .. } if n > 1 || self.drive(at).errand != Errand::Line => {
-                if !self.append(at, &books::send(n)) {
+                if !self.append(at, &books::send(n), set) {
+                    return self.tell(at, Event::LedgerFailed, set);
+                }
+            }
+            Step::Reverse { n } => {
+                let written = self.append(at, &books::reverse(n), set);
+                if !written && set.breaks != Break::ReverseFirst {
                     return self.tell(at, Event::LedgerFailed, set);
                 }
             }
             Step::Park(parking) => {
                 let drive = self.drive(at);
-                let round = matches!(drive.errand, Errand::Round(_));
-                if round && set.reverses && parking.state == Parked::Manual {
-                    return self.do_next(at, Doing::Undo(Undo::Settle));
-                }
                 let reached = drive.brain.tally().is_unclear();
                 let intention = books::parking(&parking, drive.errand, reached);
-                if !self.append(at, &intention) {
+                if !self.append(at, &intention, set) {
                     return self.answer(at, None);
                 }
             }
@@ -316,27 +345,25 @@ impl World {
     }
 
     /// Writes an intention, and notes whether it was the holder's.
-    pub(crate) fn append(&mut self, at: Place, intention: &crate::ledger::Intention) -> bool {
+    pub(crate) fn append(
+        &mut self,
+        at: Place,
+        intention: &crate::ledger::Intention,
+        set: &Setting,
+    ) -> bool {
         self.write_facts(at.gateway);
         let claim = Self::claim_of(self.drive(at));
         let mine = self.drive(at).id == self.seen.holder;
+        let open_door = set.breaks == Break::OpenDoor;
         let Some(row) = &mut self.row else {
             return false;
         };
+        let reversals = row.reversals;
+        if open_door {
+            row.reversals = 0;
+        }
         let written = row.append(claim, intention);
-        self.seen.stale_write |= written && !mine;
-        written
-    }
-
-    /// As `append`, for the steps of a reversal.
-    pub(crate) fn reverse(&mut self, at: Place, from: DeadState, to: DeadState) -> bool {
-        self.write_facts(at.gateway);
-        let claim = Self::claim_of(self.drive(at));
-        let mine = self.drive(at).id == self.seen.holder;
-        let Some(row) = &mut self.row else {
-            return false;
-        };
-        let written = row.reverse(claim, from, to);
+        row.reversals = row.reversals.max(reversals);
         self.seen.stale_write |= written && !mine;
         written
     }

@@ -4,7 +4,7 @@
 //! Real: the decision core (`src/call`, compiled here from the same files) and the ledger's
 //! judgements (`ledger::rule`). By hand: the driver, because the product's is asynchronous; the
 //! ledger's row, because the product's carries requests and answers; time, which passes only as a
-//! drive waits for it; and the reversal, which the product does not have yet.
+//! drive waits for it; and the tool's side of a reversal.
 //!
 //! Deliberately not looked at: draining, cancelling, streamed answers, records that fail.
 
@@ -49,9 +49,9 @@ mod ledger {
     pub mod step;
     pub mod view;
 
-    pub use record::{Claim, Kept, Reply, RowId};
+    pub use record::{Claim, Kept, Reply, RowId, StoredUndo};
     pub use step::{Intention, News, Park, Place, Verdict};
-    pub use view::DeadState;
+    pub use view::{DeadState, Taker};
 }
 
 mod acts;
@@ -146,7 +146,6 @@ fn plain() -> Setting {
         honours: false,
         orderly: true,
         shared: Shared::Never,
-        reverses: false,
         requests: 1,
         turned: &[422, 429],
         ends: &[Fate::Commit(200), Fate::Fail],
@@ -159,6 +158,7 @@ fn plain() -> Setting {
         luck: Luck {
             crashes: 1,
             pauses: 0,
+            orders: 0,
         },
         breaks: Break::Nothing,
     }
@@ -172,6 +172,7 @@ const fn numbers() -> Numbers {
         settle: 1,
         records: Records::Arrival,
         resend_on: ResendOn::NotFound,
+        undoes: false,
     }
 }
 
@@ -187,6 +188,7 @@ const fn once() -> Numbers {
 const CALM: Luck = Luck {
     crashes: 0,
     pauses: 0,
+    orders: 0,
 };
 
 const ALL: Troubles = Troubles {
@@ -248,6 +250,15 @@ fn settings_of_protocol() -> Vec<Setting> {
         records: Records::Commit,
         ..numbers()
     };
+    let undoes = Numbers {
+        undoes: true,
+        ..numbers()
+    };
+    let undone_at_once = Numbers {
+        undoes: true,
+        rounds: 1,
+        ..numbers()
+    };
     let declared = Numbers {
         resend_on: ResendOn::NotFoundOrUnknown,
         ..numbers()
@@ -264,9 +275,30 @@ fn settings_of_protocol() -> Vec<Setting> {
             ..plain()
         },
         Setting {
-            name: "reversal after the last round",
-            reverses: true,
-            turned: &[422],
+            name: "reversal after the last round, over a crash",
+            policy: undoes.policy(),
+            turned: &[],
+            ends: &[Fate::Commit(200)],
+            ..plain()
+        },
+        Setting {
+            name: "reversal, and a caller that repeats",
+            policy: undone_at_once.policy(),
+            requests: 2,
+            turned: &[],
+            ends: &[Fate::Commit(200)],
+            luck: CALM,
+            ..plain()
+        },
+        Setting {
+            name: "reversal and resends by an operator, over a crash",
+            policy: undone_at_once.policy(),
+            turned: &[],
+            ends: &[Fate::Commit(200)],
+            luck: Luck {
+                orders: 1,
+                ..plain().luck
+            },
             ..plain()
         },
         Setting {
@@ -321,6 +353,18 @@ fn broken() -> Vec<Setting> {
         shared: Shared::Guarded,
         ..plain()
     };
+    let undoes = Numbers {
+        undoes: true,
+        rounds: 1,
+        ..once()
+    };
+    let undoing = Setting {
+        policy: undoes.policy(),
+        turned: &[],
+        ends: &[Fate::Commit(200)],
+        luck: CALM,
+        ..plain()
+    };
     let without = |breaks, setting: Setting| Setting { breaks, ..setting };
     vec![
         without(Break::PerformFirst, plain()),
@@ -353,10 +397,18 @@ fn broken() -> Vec<Setting> {
         without(
             Break::ReverseFirst,
             Setting {
-                reverses: true,
+                policy: undoes.policy(),
                 luck: Luck { pauses: 2, ..CALM },
                 ..two
             },
         ),
+        without(
+            Break::OpenDoor,
+            Setting {
+                luck: Luck { orders: 1, ..CALM },
+                ..undoing.clone()
+            },
+        ),
+        without(Break::TrustUndo, undoing),
     ]
 }

@@ -2,15 +2,16 @@
 
 use stateright::Model;
 
+use crate::call::recovery::Order;
 use crate::call::step::Step;
 use crate::drive::Place;
 use crate::ledger::DeadState;
 use crate::ledger::books::Row;
 use crate::rules::{Break, Setting, Shared};
-use crate::world::{At, Doing, Message, Undo, World};
+use crate::world::{At, Doing, Message, World};
 
 /// Something that happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The caller sends its request (again) to this gateway.
     Request(usize),
@@ -20,6 +21,8 @@ pub(crate) enum Action {
     Recover(usize),
     /// A gateway claims the dead letter.
     Claim(usize),
+    /// An operator wants something done about the dead letter.
+    Order(usize, Order),
     /// A fact that was told is written.
     Write(usize),
     /// A request arrives at the tool.
@@ -114,10 +117,18 @@ impl World {
             Some(DeadState::Queued) if self.may_take(set, gateway) => {
                 out.push(Action::Claim(gateway));
             }
+            Some(DeadState::Reversing) if !row.leased && self.may_take(set, gateway) => {
+                out.push(Action::Claim(gateway));
+            }
             Some(DeadState::Running | DeadState::Reversing) if taken => {
                 out.push(Action::Claim(gateway));
             }
             _ => {}
+        }
+        if self.luck.orders > 0 && row.lends_to_operator() && self.may_take(set, gateway) {
+            for order in [Order::Resend, Order::Reverse] {
+                out.push(Action::Order(gateway, order));
+            }
         }
     }
 
@@ -174,7 +185,12 @@ impl World {
                     add(Move::Go);
                 }
             }
-            Doing::Perform(_) | Doing::Heard(_) => add(Move::Go),
+            Doing::Perform(Step::Reverse { .. }) => {
+                add(Move::Go);
+                add(Move::Cut);
+                add(Move::Refused);
+            }
+            Doing::Perform(_) | Doing::Heard(_) | Doing::Undone(_) => add(Move::Go),
             Doing::Flying { message, .. } => {
                 if let Some(At::Answered(_)) = self.at(message) {
                     add(Move::Answered);
@@ -192,17 +208,6 @@ impl World {
                     add(Move::Deadline);
                 }
             }
-            Doing::Undo(Undo::Settle) if !self.may_pass(set, self.closed()) => {}
-            Doing::Undo(Undo::Ask) => {
-                add(Move::Form);
-                add(Move::Lose);
-            }
-            Doing::Undo(Undo::Send { .. }) => {
-                add(Move::Go);
-                add(Move::Cut);
-                add(Move::Refused);
-            }
-            Doing::Undo(Undo::Settle | Undo::Heard(_) | Undo::Sent { .. }) => add(Move::Go),
             Doing::Over => {}
         }
     }

@@ -9,7 +9,7 @@ use stateright::Property;
 use crate::call::outcome::Cause;
 use crate::call::policy::{
     BelieveNotFound, Compensation, OnClientGone, OnFailed, Policy, Receipts, Records, ResendOn,
-    Retry, RetryNumbers, Timeouts, UnresolvedAnswer,
+    Retry, RetryNumbers, Reversal, Timeouts, UnresolvedAnswer,
 };
 use crate::call::receipt::State;
 use crate::ledger::DeadState;
@@ -26,8 +26,6 @@ pub(crate) struct Setting {
     /// What was closed is delivered or lost within `settle`.
     pub(crate) orderly: bool,
     pub(crate) shared: Shared,
-    /// The last round reverses instead of asking a human.
-    pub(crate) reverses: bool,
     pub(crate) requests: u8,
     /// What the network does besides.
     pub(crate) troubles: Troubles,
@@ -86,6 +84,10 @@ pub(crate) enum Break {
     NoFence,
     /// A reversal is sent though `REVERSING` could not be written.
     ReverseFirst,
+    /// What is being undone may be sent all the same.
+    OpenDoor,
+    /// A reversal is taken for done when it is unclear.
+    TrustUndo,
 }
 
 /// The numbers of a setting.
@@ -98,6 +100,8 @@ pub(crate) struct Numbers {
     pub(crate) settle: u64,
     pub(crate) records: Records,
     pub(crate) resend_on: ResendOn,
+    /// What stays unclear after the last round is undone.
+    pub(crate) undoes: bool,
 }
 
 impl Numbers {
@@ -134,6 +138,12 @@ impl Numbers {
                 resend: true,
                 lease: tick(9),
                 on_failed: OnFailed::Drop,
+                reversal: self.undoes.then_some(Reversal {
+                    unknown: true,
+                    not_found: true,
+                    min_age: tick(self.settle.max(1)),
+                    max_age: tick(1_000),
+                }),
             },
             unresolved_status: StatusCode::GATEWAY_TIMEOUT,
             unresolved_answer: UnresolvedAnswer::Problem,
@@ -216,6 +226,8 @@ pub(crate) fn all() -> Vec<Property<Setting>> {
         always("the ledger never holds a false end", |set, w| {
             w.row.as_ref().is_none_or(|row| match row.state {
                 State::Success => effects(w) > w.tool.undone,
+                // What was undone is looked at by a rule of its own.
+                State::Failed if row.dead == Some(DeadState::Reversed) => true,
                 State::Failed => w.tool.effects[row.life as usize] == 0 || !set.denies_truly(w),
                 State::Received | State::Processing | State::Unknown => true,
             })

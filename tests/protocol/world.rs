@@ -7,7 +7,8 @@ use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 
 use crate::call::receipt::{Answer, State};
-use crate::call::step::Step;
+use crate::call::recovery::Order;
+use crate::call::step::{Step, Undo};
 use crate::call::time::Mono;
 use crate::drive::{Brain, Hashed};
 use crate::ledger::Claim;
@@ -88,13 +89,23 @@ pub(crate) struct Drive {
 }
 
 /// Why a call is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Errand {
     Line,
     /// This round of the queue.
     Round(u32),
     /// A caller repeats the call after so many rounds.
     Repeat(u32),
+    /// An operator wants this done, after so many rounds.
+    Order(Order, u32),
+    /// A reversal goes on after so many rounds.
+    Undo(u32),
+}
+
+impl Hash for Errand {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        write!(Hashed(state), "{self:?}").expect("hashing takes every write");
+    }
 }
 
 /// What a drive is doing.
@@ -110,26 +121,8 @@ pub(crate) enum Doing {
     Heard(Answer),
     /// Ended; late exchanges may speak.
     Over,
-    /// The reversal, which is no part of the product's code yet.
-    Undo(Undo),
-}
-
-/// How far a reversal is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Undo {
-    /// Close, wait, then ask.
-    Settle,
-    Ask,
-    Heard(Answer),
-    /// `REVERSING` is durable.
-    Send {
-        tries: u8,
-    },
-    /// The tool has answered, or nobody knows (`None`).
-    Sent {
-        tries: u8,
-        undone: Option<bool>,
-    },
+    /// The reversal was sent; how that ended is on the way back.
+    Undone(Undo),
 }
 
 impl Eq for Doing {}
@@ -145,7 +138,7 @@ impl Hash for Doing {
             Self::Flying { n, message } => (n, message).hash(state),
             Self::Asking | Self::Over => {}
             Self::Heard(answer) => answer.hash(state),
-            Self::Undo(undo) => undo.hash(state),
+            Self::Undone(undo) => undo.hash(state),
         }
     }
 }
@@ -197,6 +190,8 @@ pub(crate) struct Luck {
     pub(crate) crashes: u8,
     /// Leases that run out under a living owner.
     pub(crate) pauses: u8,
+    /// Orders an operator gives.
+    pub(crate) orders: u8,
 }
 
 /// What an observer has noted. No gateway looks here.
@@ -237,9 +232,11 @@ impl Drive {
             .fold(0, |mask, (_, number)| mask | 1 << number);
         match self.doing {
             Doing::Flying { message, .. } => late | 1 << message,
-            Doing::Perform(_) | Doing::Asking | Doing::Heard(_) | Doing::Over | Doing::Undo(_) => {
-                late
-            }
+            Doing::Perform(_)
+            | Doing::Asking
+            | Doing::Heard(_)
+            | Doing::Over
+            | Doing::Undone(_) => late,
         }
     }
 }

@@ -147,6 +147,7 @@ async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
         version,
         gone,
         received,
+        promised,
     } = request;
     let request = Request {
         route,
@@ -162,6 +163,7 @@ async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
         version,
         gone,
         received,
+        promised,
     };
     // What has no effects ends with its caller.
     let left = request.gone.clone();
@@ -204,6 +206,7 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
         version: Version::HTTP_11,
         gone,
         received: gateway.flow.clock.mono(),
+        promised: false,
     }
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct Facts {
     /// A request arrived that was sent before a NOT_FOUND was said.
     late: bool,
     told_success: bool,
+    /// Effects that were undone, once the call was.
+    undone: Option<usize>,
     /// The latest use of the id whose failure was told.
     told_failure: Option<u32>,
     /// What was sent first under this id, by use.
@@ -115,6 +117,16 @@ impl State {
             );
             self.breaks("persist, then perform", &what);
         }
+        let begun = |entry: &Entry| matches!(entry, Entry::Reversing { .. });
+        let order = |is: &dyn Fn(&Entry) -> bool| row.history.iter().position(|e| is(e));
+        if let (Some(undone), Some(sent)) = (order(&begun), order(&|e| noted(&e)))
+            && undone < sent
+        {
+            self.breaks(
+                "nothing is sent once its reversal began",
+                &format!("{id} #{attempt}"),
+            );
+        }
         let facts = self.facts(id);
         facts.left.push((row.life, attempt));
         let first = facts
@@ -148,14 +160,53 @@ impl State {
             self.truth.reached.at("resend");
         }
         if let Some(letter) = &row.dead_letter {
-            let repeat = self.is_repeat(row.row, letter.fence);
-            self.truth.reached.at(if repeat {
-                "resend by a repeat"
-            } else {
-                "resend by a round"
-            });
+            let place = (row.row, letter.fence);
+            let ordered = self.disk.orders.lock().contains(&place);
+            self.truth
+                .reached
+                .at(if self.is_repeat(row.row, letter.fence) {
+                    "resend by a repeat"
+                } else if ordered {
+                    "resend by an operator"
+                } else {
+                    "resend by a round"
+                });
         }
         row.life
+    }
+
+    /// A request to undo a call has left the gateway: that it begins is on record, and its id is the
+    /// one for ever.
+    pub(crate) fn undoes(&mut self, request: &Request) {
+        let (of, n) = (request.reverses.as_str(), request.attempt);
+        self.say(|| format!("gate  undoes {of} #{n}"));
+        self.truth.reached.at("reversal");
+        let Some(row) = self.row(of) else {
+            return self.breaks(
+                "persist, then perform",
+                &format!("{of} is undone and unknown"),
+            );
+        };
+        if request.path != format!("/undo/{of}") || request.id != *reversal_id(&row) {
+            self.breaks("a reversal has one id and names its call", &request.id);
+        }
+        let noted =
+            |entry: &&Entry| matches!(entry, Entry::Reversing { n: noted, .. } if *noted == n);
+        if row.history.iter().filter(noted).count() != 1 {
+            self.breaks(
+                "persist, then perform",
+                &format!("the reversal of {of} #{n}"),
+            );
+        }
+        if self.facts(of).told_success {
+            self.breaks("what was told as success is not undone", of);
+        }
+    }
+
+    /// The tool has undone a call.
+    pub(crate) fn undone(&mut self, id: &str) {
+        let facts = self.facts(id);
+        facts.undone = Some(facts.effects.len());
     }
 
     /// A question has left the gateway.
@@ -312,6 +363,7 @@ impl State {
             Some((Verdict::Success, _)) if !any => {
                 self.breaks("no success is recorded without an effect", id);
             }
+            Some((Verdict::Failed, SettledBy::Reversal)) => self.reversal_is_true(id),
             Some((Verdict::Failed, _)) if here && !may_fail => {
                 self.breaks("no failure is recorded with an effect", id);
             }
@@ -331,6 +383,7 @@ impl State {
             }
             (Some(_), Some(DeadState::Settled)) => "settled by a round",
             (Some(end), _) if end.by == SettledBy::NeverSent => "never sent",
+            (Some(end), _) if end.by == SettledBy::Reversal => "reversed",
             (Some(end), _) if end.by == SettledBy::Receipt => "settled by a receipt",
             (Some(end), _) if end.verdict == Verdict::Success => "answered",
             (Some(_), _) => "refused",
@@ -348,6 +401,23 @@ impl State {
         }
     }
 
+    /// What is reversed was undone, and what was done afterwards was under way all the time.
+    fn reversal_is_true(&mut self, id: &str) {
+        let explained = self.plan.net.slow || self.plan.tool.receipts == Receipts::Lying;
+        let facts = self.facts(id);
+        let (success, undone, effects) = (facts.told_success, facts.undone, facts.effects.len());
+        if success {
+            self.breaks("what was told as success is not undone", id);
+        }
+        match undone {
+            None => self.breaks("what is reversed was undone", id),
+            Some(undone) if effects > undone && !explained => {
+                self.breaks("what is reversed has no effect", id);
+            }
+            Some(_) => {}
+        }
+    }
+
     /// Whether a claim was made for a caller's repeat, not for a round.
     fn is_repeat(&self, row: RowId, fence: i64) -> bool {
         self.disk.repeats.lock().contains(&(row, fence))
@@ -359,7 +429,7 @@ impl State {
         let allowed = u32::try_from(1 + self.plan.rules.retries).expect("a small number");
         let mut noted: BTreeMap<u32, u32> = BTreeMap::new();
         let (mut in_round, mut rounds) = (None, 0);
-        let (mut too_many, mut in_last) = (false, false);
+        let (mut too_many, mut in_last, mut ordered) = (false, false, false);
         for entry in &row.history {
             match entry {
                 Entry::Sent { n, .. } => {
@@ -369,12 +439,13 @@ impl State {
                         Some(sends) => {
                             *sends += 1;
                             too_many |= *sends > 1;
-                            in_last |= rounds + 1 >= ROUNDS;
+                            in_last |= rounds + 1 >= ROUNDS && !ordered;
                         }
                     }
                 }
                 Entry::Claimed { fence, .. } => {
                     in_round = (!self.is_repeat(row.row, *fence)).then_some(0);
+                    ordered = self.disk.orders.lock().contains(&(row.row, *fence));
                 }
                 Entry::Parked { round, .. } => rounds = *round,
                 _ => {}
@@ -395,4 +466,10 @@ impl State {
             }
         }
     }
+}
+
+/// The id that the reversal of a call has for ever.
+fn reversal_id(row: &CallView) -> Box<str> {
+    let id = callgate::entropy::reversal_id(&row.client, &row.call_id);
+    Box::from(id.as_str())
 }

@@ -33,6 +33,8 @@ pub(crate) struct Disk {
     last: u64,
     /// The claims that were made for a caller's repeat, not for a round.
     pub(crate) repeats: Arc<Mutex<BTreeSet<(RowId, i64)>>>,
+    /// Claims made for an operator.
+    pub(crate) orders: Arc<Mutex<BTreeSet<(RowId, i64)>>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,11 +132,15 @@ impl Book {
         })
     }
 
-    fn tell(&self, what: impl FnOnce() -> String) -> Option<String> {
+    pub(crate) fn inner(&self) -> &MemoryLedger {
+        &self.inner
+    }
+
+    pub(crate) fn tell(&self, what: impl FnOnce() -> String) -> Option<String> {
         self.told.then(what)
     }
 
-    fn write<T: Send + 'static>(
+    pub(crate) fn write<T: Send + 'static>(
         &self,
         what: Option<String>,
         verb: impl FnOnce(&MemoryLedger) -> Pending<T> + Send + 'static,
@@ -207,13 +213,16 @@ impl Ledger for Book {
         lease_until: Wall,
     ) -> Pending<Option<Due>> {
         let what = self.tell(|| format!("row {row} claim for {:?}", taker.0));
-        let repeats = Arc::clone(&self.world.lock().disk.repeats);
+        let claims = match taker.0 {
+            Taker::Caller => Arc::clone(&self.world.lock().disk.repeats),
+            Taker::Operator => Arc::clone(&self.world.lock().disk.orders),
+        };
         self.write(what, move |ledger| {
             let claimed = ledger
                 .claim_letter(row, life, taker, now, lease_until)
                 .wait();
             if let Ok(Some(due)) = &claimed {
-                repeats.lock().insert((due.claim.row, due.claim.fence));
+                claims.lock().insert((due.claim.row, due.claim.fence));
             }
             Pending::ready(claimed)
         })

@@ -11,6 +11,7 @@ use callgate::clock::Clock;
 use callgate::compensate::Worker;
 use callgate::config::{self, route::Route};
 use callgate::entropy::{Entropy, Minter};
+use callgate::flow::operate::Order;
 use callgate::flow::{Flow, LateRegistry, Routes};
 use callgate::ledger::{CallView, DeadState, Ledger, Owner, OwnerTest};
 use callgate::telemetry::metrics::Metrics;
@@ -183,6 +184,9 @@ async fn start(world: &World, clock: Clock, life: u32, (base, second): (u64, boo
                 .destination()
                 .dial_by(dialer(world, true, life));
         }
+        if let Some(reversal) = &route.reversal {
+            reversal.destination().dial_by(dialer(world, false, life));
+        }
     }
     let flow = Flow {
         ledger: book,
@@ -238,7 +242,37 @@ async fn rounds(gateway: Arc<Gateway>, stop: CancellationToken) {
                     .spawn(async move { flow.round(&core, due).await }),
             );
         }
+        operates(&gateway);
         tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+}
+
+/// An operator orders one thing about each call that waits for a human, if there is one.
+fn operates(gateway: &Arc<Gateway>) {
+    let mut state = gateway.world.lock();
+    if !state.plan.orders || !state.is_alive(gateway.life) {
+        return;
+    }
+    let ids: Vec<String> = state.truth.calls.keys().cloned().collect();
+    for row in ids
+        .iter()
+        .filter_map(|id| state.row(id))
+        .collect::<Vec<_>>()
+    {
+        let letter = row.dead_letter.as_ref().map(|letter| letter.state);
+        let place = (row.row, row.life);
+        if letter != Some(DeadState::Manual) || !state.ordered.insert(place) {
+            continue;
+        }
+        let order = state
+            .dice
+            .pick(&[Order::Ask, Order::Resend, Order::Reverse]);
+        let (flow, core) = (Arc::clone(&gateway.flow), gateway.core.clone());
+        state.truth.reached.at("order");
+        drop(gateway.core.spawn(async move {
+            let ordered = flow.order(&core, row.row, row.life, order).await;
+            drop(ordered);
+        }));
     }
 }
 
@@ -268,7 +302,12 @@ async fn over(gateway: &Gateway) -> Ended {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let mut state = gateway.world.lock();
         let now = state.now();
-        if now > END_MS {
+        // What is due by the wall clock waits as long as that was set back during a crash.
+        let back = state
+            .plan
+            .step
+            .map_or(0, |(_, by)| (-by).max(0).unsigned_abs());
+        if now > END_MS + back {
             state.breaks("everything ends", "not within its time");
             return Ended::Over;
         }

@@ -5,6 +5,7 @@
 //! time. A world that breaks a promise prints its seed and is told again, line by line. Seeds worth
 //! keeping are always replayed. Deliberately absent: real sockets, threads and disks (`tests/it`).
 
+mod batches;
 mod callers;
 mod check;
 mod dice;

@@ -172,7 +172,10 @@ impl State {
         of.served += 1;
         of.waiting = true;
         of.awaited = (!of.asks).then(|| (request.id.clone(), Vec::new()));
-        if of.asks {
+        if request.path.starts_with("/undo/") {
+            of.awaited = None;
+            self.undo_leaves(conn, &request);
+        } else if of.asks {
             self.question_leaves(conn, &request);
         } else {
             self.request_leaves(conn, &request);
@@ -227,6 +230,16 @@ impl State {
         };
         let survives = sent.survives || slow;
         self.after(wait, Event::Arrives(Sent { survives, ..sent }));
+    }
+
+    fn undo_leaves(&mut self, conn: usize, request: &Request) {
+        self.undoes(request);
+        if self.net.conns[conn].closing || self.dice.percent(self.plan.net.loses) {
+            return;
+        }
+        let wait = self.travel();
+        let (back, id) = (self.back(conn), request.reverses.clone());
+        self.after(wait, Event::Undoes(Asked { back, id }));
     }
 
     fn question_leaves(&mut self, conn: usize, request: &Request) {
@@ -393,6 +406,8 @@ pub(crate) struct Request {
     pub(crate) id: String,
     pub(crate) attempt: u32,
     pub(crate) key: String,
+    /// The call it undoes.
+    pub(crate) reverses: String,
     pub(crate) body: String,
 }
 
@@ -403,12 +418,13 @@ impl Request {
         let head = std::str::from_utf8(&bytes[..end]).expect("the head is text");
         let mut lines = head.split("\r\n");
         let path = lines.next()?.split(' ').nth(1)?.to_owned();
-        let (mut id, mut key) = (String::new(), String::new());
+        let [mut id, mut key, mut reverses] = [const { String::new() }; 3];
         let (mut attempt, mut length) = (0, 0);
         for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
             match name {
                 "x-call-id" => value.clone_into(&mut id),
                 "idempotency-key" => value.clone_into(&mut key),
+                "x-call-reverses" => value.clone_into(&mut reverses),
                 "x-call-attempt" => attempt = value.parse().expect("a number"),
                 "content-length" => length = value.parse().expect("a number"),
                 _ => {}
@@ -420,6 +436,7 @@ impl Request {
             id,
             attempt,
             key,
+            reverses,
             body: String::from_utf8_lossy(body).into_owned(),
         })
     }

@@ -32,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) step: Option<(u64, i64)>,
     /// A second gateway on the same ledger begins so long after each start of the first one.
     pub(crate) twin: Option<u64>,
+    /// An operator orders something about each call that waits for a human.
+    pub(crate) orders: bool,
     /// The product's own worker makes the rounds, instead of a plain loop.
     pub(crate) real_worker: bool,
 }
@@ -104,6 +106,10 @@ pub(crate) struct DiskPlan {
     pub(crate) fails: u64,
 }
 
+/// How a call is undone, in the worlds where it is.
+const UNDO: &str =
+    ", reversal: { url: '/undo/{call_id}', when: [UNKNOWN, NOT_FOUND], min_age: 6s }";
+
 /// The route's rules, as far as they differ between worlds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rules {
@@ -127,6 +133,8 @@ pub(crate) struct Rules {
     pub(crate) none: bool,
     /// The same request under a new id is refused (`detect_new_ids: block`).
     pub(crate) block: bool,
+    /// What stays unclear after the last round is undone.
+    pub(crate) undoes: bool,
 }
 
 /// One caller.
@@ -216,6 +224,7 @@ impl Plan {
             net,
             disk,
             twin: None,
+            orders: false,
         };
         // A sequence of its own, so that what was drawn before stays as it was.
         plan.with_more(&mut Dice::new(seed ^ MORE))
@@ -250,6 +259,8 @@ impl Plan {
                 script.tries = d.pick(&[1, 2, 4]);
             }
         }
+        self.rules.undoes = self.rules.receipts && d.percent(35);
+        self.orders = d.percent(25);
         self
     }
 
@@ -302,6 +313,7 @@ impl Plan {
             retention_s: tool.retention_ms.map(|ms| ms / 1_000),
             none: false,
             block: false,
+            undoes: false,
         }
     }
 
@@ -370,7 +382,7 @@ impl Rules {
              timeouts: {{ connect: 1s, attempt: 2s, idle: 1s, receipt: 1s, total: 12s, \
              late: {}s }}\n  \
              retry: {{ max_retries: {}, base: {}ms, cap: 4s, resend_on: {} }}\n  \
-             compensation: {{ rounds: [5s, 10s, 20s], resend: {}, lease: 3s, on_failed: {} }}\n  \
+             compensation: {{ rounds: [5s, 10s, 20s], resend: {}, lease: 3s, on_failed: {}{} }}\n  \
              body: {{ max_kept_response: 64B }}\n  \
              response: {}\n  on_client_gone: {}\n  unresolved_answer: {}\n",
             self.late_max,
@@ -381,6 +393,7 @@ impl Rules {
             self.resend_on,
             self.resend,
             self.on_failed,
+            if self.undoes { UNDO } else { "" },
             self.response,
             self.gone,
             self.unresolved,

@@ -22,6 +22,8 @@ struct Record {
     done_at: Option<u64>,
     refused_at: Option<u64>,
     working: u32,
+    /// It was undone.
+    undone_at: Option<u64>,
     /// Connections of duplicates that wait for the first one's answer.
     joined: Vec<Back>,
 }
@@ -145,7 +147,8 @@ impl State {
                 if self.dice.percent(50) {
                     self.hangs_up(back, reset);
                 }
-            } else if self.dice.percent(15) {
+            } else if self.dice.percent(15) && !self.plan.rules.undoes {
+                // Passed on while it arrives: told before it is on record.
                 self.answers(back, 200, "", &"x".repeat(200));
             } else {
                 let status = self.dice.pick(&[200, 201, 303]);
@@ -192,6 +195,30 @@ impl State {
                 self.answers(back, 200, "", &text);
             }
         }
+    }
+
+    /// A request to undo a call: done, refused while it works, or an error before or after.
+    pub(crate) fn undo_arrives(&mut self, asked: &Asked) {
+        let (back, id, now) = (asked.back, asked.id.clone(), self.now());
+        let plan = self.plan.tool.clone();
+        if self.dice.percent(plan.breaks_before) {
+            self.say(|| format!("tool  breaks before it undoes {id}"));
+            return self.answers(back, 500, "", "broken");
+        }
+        let record = self.record(&id);
+        if record.working > 0 {
+            self.say(|| format!("tool  works on {id}: not undone"));
+            return self.answers(back, 409, "", "it is being done");
+        }
+        if record.undone_at.is_none() {
+            record.undone_at = Some(now);
+            self.say(|| format!("tool  has undone {id}"));
+            self.undone(&id);
+        }
+        if self.dice.percent(plan.breaks_after) {
+            return self.answers(back, 503, "", "broken after all");
+        }
+        self.answers(back, 204, "", "");
     }
 
     fn receipt(&mut self, id: &str) -> Said {

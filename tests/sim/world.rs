@@ -7,12 +7,13 @@
 
 use std::any::Any;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use callgate::call::time::{Mono, Wall};
 use callgate::clock::{Clock, WallStep};
+use callgate::ledger::RowId;
 use callgate::ledger::memory::MemoryLedger;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -41,6 +42,8 @@ pub(crate) struct State {
     pub(crate) tool: Tool,
     pub(crate) callers: Vec<Caller>,
     pub(crate) truth: Truth,
+    /// Calls about which an operator has ordered something.
+    pub(crate) ordered: BTreeSet<(RowId, u32)>,
     /// Which life of the gateway this is, from 1.
     pub(crate) life: u32,
     pub(crate) crash: Arc<Notify>,
@@ -65,6 +68,8 @@ pub(crate) enum Event {
     Arrives(Sent),
     /// A question reaches the receipt endpoint.
     Asks(Asked),
+    /// A request to undo a call reaches the tool.
+    Undoes(Asked),
     /// The tool's work is done.
     Commits(Run),
     /// Bytes of the tool reach the gateway.
@@ -107,6 +112,7 @@ impl World {
             tool: Tool::default(),
             callers: plan.callers.iter().cloned().map(Caller::new).collect(),
             truth: Truth::default(),
+            ordered: BTreeSet::new(),
             life: 0,
             crash: Arc::default(),
             sooner: Arc::default(),
@@ -240,6 +246,7 @@ impl State {
         match event {
             Event::Arrives(sent) => self.request_arrives(sent),
             Event::Asks(asked) => self.question_arrives(&asked),
+            Event::Undoes(asked) => self.undo_arrives(&asked),
             Event::Commits(run) => self.commits(run),
             Event::Bytes(conn, bytes) => self.bytes_arrive(conn, &bytes),
             Event::Ends(conn, reset) => self.end_arrives(conn, reset),

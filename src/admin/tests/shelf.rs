@@ -1,6 +1,7 @@
 //! A ledger that only shows what a test put on its shelf; every verb that would change something
 //! is refused.
 
+mod batches;
 mod desk;
 
 use super::fixture;

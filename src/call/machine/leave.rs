@@ -41,6 +41,7 @@ impl Machine {
         if self.tally.sends() <= 1 {
             return self.end(Ending::Refused(Code::Overloaded));
         }
+        self.tally.withdraw_send();
         self.park(Reason::Denied, chance)
     }
 

@@ -78,7 +78,10 @@ impl Recovery {
 
     pub(super) fn manual(&mut self, reason: Reason) -> Step {
         let decides = match reason {
-            Reason::ReportedFailure | Reason::ReversalRefused | Reason::ReversalUnclear => true,
+            Reason::ReportedFailure
+            | Reason::ReversalRefused
+            | Reason::ReversalIncomplete
+            | Reason::ReversalUnclear => true,
             Reason::RetriesExhausted
             | Reason::Deadline
             | Reason::RetryAfter

@@ -82,6 +82,9 @@ impl Recovery {
     /// or an operator wants.
     pub(super) fn undo_again(&mut self, chance: Chance) -> Step {
         match self.errand {
+            Errand::Undo if self.sending == Sending::RouteChanged => {
+                self.manual(Reason::RouteChanged)
+            }
             Errand::Undo if self.known.reversals > self.reversals_max() => {
                 self.manual(Reason::ReversalUnclear)
             }
@@ -102,6 +105,7 @@ impl Recovery {
         match undo {
             Undo::Done => self.leave(Reason::RoundsExhausted, Parked::Reversed),
             Undo::Refused => self.manual(Reason::ReversalRefused),
+            Undo::Unsendable => self.manual(Reason::ReversalIncomplete),
             Undo::Unclear if self.known.reversals > self.reversals_max() => {
                 self.manual(Reason::ReversalUnclear)
             }

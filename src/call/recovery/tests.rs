@@ -7,6 +7,8 @@ use http::StatusCode;
 use proptest::prelude::*;
 
 use super::*;
+
+mod reversal;
 use crate::call::machine::tests::policy;
 use crate::call::outcome::{NotSent, Outcome, Reading, Unclear};
 use crate::call::policy::{OnFailed, ResendOn, Retry};
@@ -376,8 +378,8 @@ proptest! {
         let (mut sends, mut round, mut ended) = (1u8, 1u32, false);
         while !ended {
             prop_assert!(round <= rounds);
-            let mut recovery =
-                Recovery::new(Arc::clone(&made), Mono(0), round, Known::of(sends, true), Sending::Allowed);
+            let known = (sends, true);
+            let mut recovery = round_of(Policy::clone(&made), round, known, Sending::Allowed);
             let mut step = recovery.on(Event::Begun, Mono(0), Chance::new(0.5));
             let before = sends;
             for _ in 0..20 {

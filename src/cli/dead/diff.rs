@@ -46,7 +46,7 @@ pub struct DiffArgs {
     #[arg(long)]
     client: Option<String>,
     /// How many at most, newest first
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 100, value_parser = list::rows())]
     limit: u32,
     /// Go on after the page that ended here
     #[arg(long)]

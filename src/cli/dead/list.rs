@@ -81,7 +81,7 @@ pub struct ListArgs {
     #[arg(long, value_name = "ORDER")]
     sort: Option<String>,
     /// How many at most
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 100, value_parser = rows())]
     limit: u32,
     /// Go on after the page that ended here
     #[arg(long)]
@@ -108,6 +108,11 @@ impl FilterArgs {
         let given = given.filter_map(|(name, value)| Some((name.to_owned(), json!(value?))));
         Value::Object(given.collect::<Map<_, _>>())
     }
+}
+
+/// How many rows a list may have.
+pub(super) fn rows() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=1_000_000)
 }
 
 /// Asks for a list page by page, until it ends or `limit` is reached.

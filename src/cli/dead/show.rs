@@ -108,7 +108,7 @@ mod tests {
                         "told": "deadline"}],
             "audit": [{"who": "ann@ops", "at": "2026-11-01T13:00:00.000Z", "verb": "receipt",
                        "why": null, "before": "MANUAL", "after": "MANUAL",
-                       "told": "the tool's receipt says UNKNOWN", "job": null}],
+                       "told": "the tool does not say", "job": null}],
             "call": {
                 "attempts": [{"n": 1, "cause": null, "startedAt": "2026-11-01T12:00:00.000Z",
                               "durationMs": 8000.0, "result": "timeout", "status": null}],
@@ -136,8 +136,8 @@ RECEIPT ASKED             SAID     DOUBT     STATUS  MS   DETAIL
 QUEUE                     STATE   ROUNDS DONE  BECAUSE
 2026-11-01T12:01:00.000Z  QUEUED  0            deadline
 
-OPERATOR  AT                        DID      WHY  BEFORE  AFTER   CAME TO                          JOB
-ann@ops   2026-11-01T13:00:00.000Z  receipt  -    MANUAL  MANUAL  the tool's receipt says UNKNOWN  -
+OPERATOR  AT                        DID      WHY  BEFORE  AFTER   CAME TO                JOB
+ann@ops   2026-11-01T13:00:00.000Z  receipt  -    MANUAL  MANUAL  the tool does not say  -
 ";
         assert_eq!(table(&row), expected);
     }

@@ -106,6 +106,7 @@ impl World {
             idempotency_key: None,
             scope: Arc::new(KeyScope::new(&"r".into())),
             wary: false,
+            reverses: None,
             business_key: None,
             request: StoredRequest {
                 method: Method::POST,

@@ -105,6 +105,7 @@ async fn park(ledger: &MemoryLedger, n: usize, due: Wall) {
         first_send: true,
         promised: false,
         exclusive_id: true,
+        reverses: None,
     };
     let Ok(Begun::Claimed(claim)) = ledger.begin(call).await else {
         panic!("the id is new");

@@ -35,7 +35,7 @@ impl Builder<'_> {
             Word::from_word(word).ok_or_else(String::new)
         });
         let oldest_over = scope.duration_set("oldest_over");
-        let headers = self.upstream_headers(scope);
+        let headers = self.own_headers(scope);
         let secret = self.secret(scope);
         let (endpoint, target) = self.webhook(scope)?;
         let rule = AlertRule {

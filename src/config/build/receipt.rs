@@ -166,17 +166,20 @@ fn template(text: &str) -> Result<Template, String> {
         .map_err(|name| format!("{{call_id}} or {{idempotency_key}} instead of {{{name}}}"))
 }
 
+/// A URL's place, if the text begins with one, and the path.
+pub(super) fn place_of(text: &str) -> Result<(Option<Endpoint>, &str), String> {
+    let Some(at) = text.find("://") else {
+        return Ok((None, text));
+    };
+    let slash = text[at + 3..]
+        .find('/')
+        .map_or(text.len(), |slash| at + 3 + slash);
+    Ok((Some(names::endpoint(&text[..slash])?), &text[slash..]))
+}
+
 /// A path below the upstream's, or a URL whose path may have places.
 fn receipt_url(text: &str) -> Result<(Option<Endpoint>, Template), String> {
-    let (endpoint, path) = match text.find("://") {
-        Some(at) => {
-            let slash = text[at + 3..]
-                .find('/')
-                .map_or(text.len(), |slash| at + 3 + slash);
-            (Some(names::endpoint(&text[..slash])?), &text[slash..])
-        }
-        None => (None, text),
-    };
+    let (endpoint, path) = place_of(text)?;
     let template = template(path)?;
     let braces = template
         .parts()

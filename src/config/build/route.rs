@@ -8,7 +8,8 @@ use super::scope::Scope;
 use super::{Builder, names};
 use crate::call::outcome::Cause;
 use crate::call::policy::{
-    Compensation, Policy, Receipts, ResendOn, Retry, RetryNumbers, Timeouts, UnresolvedAnswer,
+    Compensation, Policy, Receipts, ResendOn, Retry, RetryNumbers, Reversal, Timeouts,
+    UnresolvedAnswer,
 };
 use crate::config::defaults;
 use crate::config::file::read::Value;
@@ -52,6 +53,8 @@ impl Builder<'_> {
         let (receipt, receipts) = receipt.unzip();
         let answer = matches!(own.get("answer"), Some((Value::Map(_), _)))
             .then(|| self.answer(&own.section("answer")));
+        let compensation = scope.section("compensation");
+        let (reversal, numbers) = self.reversal(own, &compensation).unzip();
         let route = Route {
             matcher: self.matcher(&own.section("match")),
             effects: effects(own),
@@ -64,6 +67,8 @@ impl Builder<'_> {
             body: body(&scope.section("body")),
             response: scope.word("response", ResponseMode::Auto),
             idempotency: self.idempotency(&scope.section("idempotency")),
+            reversal,
+            reversible: compensation.flag("reversible", true),
             limits: self.route_limits(&own.section("limits")),
             detect_new_ids: scope.word("detect_new_ids", DetectNewIds::default()),
             formerly: self.each(own, "formerly", names::route).unwrap_or_default(),
@@ -71,7 +76,7 @@ impl Builder<'_> {
                 .section("compensation")
                 .whole("workers", defaults::COMPENSATION_WORKERS),
             alert: self.alert(&scope.section("compensation").section("alert")),
-            policy: Arc::new(self.policy(&scope, receipts)),
+            policy: Arc::new(self.policy(&scope, receipts, numbers)),
             name,
             upstream,
             receipt,
@@ -123,7 +128,12 @@ impl Builder<'_> {
         }
     }
 
-    fn policy(&mut self, scope: &Scope<'_>, receipt: Option<Receipts>) -> Policy {
+    fn policy(
+        &mut self,
+        scope: &Scope<'_>,
+        receipt: Option<Receipts>,
+        reversal: Option<Reversal>,
+    ) -> Policy {
         let default = Policy::default();
         let status = scope.whole(
             "unresolved_status",
@@ -134,7 +144,10 @@ impl Builder<'_> {
             timeouts: timeouts(&scope.section("timeouts")),
             retry: self.retry(&scope.section("retry")),
             receipt,
-            compensation: compensation(&scope.section("compensation")),
+            compensation: Compensation {
+                reversal,
+                ..compensation(&scope.section("compensation"))
+            },
             unresolved_status: u16::try_from(status)
                 .ok()
                 .and_then(|status| StatusCode::from_u16(status).ok())

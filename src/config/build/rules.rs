@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Builder;
+use super::reversal::longest_reversal;
 use super::scope::Scope;
 use crate::call::policy::{Policy, Records, ResendOn, Timeouts};
 use crate::config::file::read::Value;
@@ -33,6 +34,7 @@ impl Builder<'_> {
         if may_act(route) {
             self.judge_chain(scope, route);
             self.judge_receipt(scope, route);
+            self.judge_reversal(scope, route);
             self.advise(scope, route);
         }
     }
@@ -101,8 +103,9 @@ impl Builder<'_> {
         let longest = longest_life(&route.policy);
         if window < longest {
             let message = format!(
-                "the window ({}) is shorter than a call may stay unsettled ({}: total, late and \
-                 all rounds with their jitter); raise it, or shorten the rounds",
+                "the window ({}) is shorter than a call may stay unsettled ({}: total, late, \
+                 all rounds with their jitter and the reversal's tries); raise it, or shorten the \
+                 rounds",
                 show_duration(window),
                 show_duration(longest)
             );
@@ -301,8 +304,14 @@ fn may_act(route: &Route) -> bool {
     }
 }
 
-/// The longest a call may stay unsettled: in line, late, and all rounds at their latest.
+/// The longest a call may stay unsettled: in line, late, all rounds at their latest, and the
+/// reversal with its repeats.
 fn longest_life(policy: &Policy) -> Duration {
+    rounds_over(policy).saturating_add(longest_reversal(policy))
+}
+
+/// When at the latest the last round is over.
+pub(super) fn rounds_over(policy: &Policy) -> Duration {
     let rounds: Duration = policy.compensation.rounds.iter().sum();
     let latest = rounds.mul_f64(1.0 + policy.retry.numbers().jitter);
     policy.timeouts.total + policy.timeouts.late + latest

@@ -28,7 +28,7 @@ impl Builder<'_> {
             address: Arc::from(endpoint.address()),
             strip_prefix: self.parsed(scope, "strip_prefix", names::prefix),
             host: scope.word("host", HostMode::Tool),
-            headers: self.upstream_headers(scope),
+            headers: self.own_headers(scope),
             ca: self.ca_file(scope, "url", &endpoint),
             kind: scope.word("kind", UpstreamKind::Tool),
             pool: PoolConfig {
@@ -44,8 +44,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The fields of `headers`.
-    pub(super) fn upstream_headers(&mut self, scope: &Scope<'_>) -> HeaderMap {
+    /// The fields that `headers` of this section sets.
+    pub(super) fn own_headers(&mut self, scope: &Scope<'_>) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let Some((Value::Map(entries), path)) = scope.get("headers") else {
             return headers;

@@ -100,6 +100,16 @@ fn a_client_that_could_be_taken_for_another_is_refused() {
         ),
         ("{ name: a }", "1:11 clients[0]", "`key_file` is missing"),
         ("{ key_file: a }", "1:11 clients[0]", "`name` is missing"),
+    ];
+    for (entries, place, word) in table {
+        refused_at(&folder, entries, place, word);
+    }
+}
+
+#[test]
+fn a_former_name_leads_to_one_client() {
+    let folder = folder(&[("a", KEY.as_bytes()), ("b", OTHER.as_bytes())]);
+    let table = [
         (
             "{ name: a, key_file: a, formerly: [a] }",
             "1:45 clients[0].formerly",
@@ -117,23 +127,32 @@ fn a_client_that_could_be_taken_for_another_is_refused() {
         ),
     ];
     for (entries, place, word) in table {
-        let report = read_in(folder.path(), &format!("clients: [{entries}]")).unwrap_err();
-        let [finding] = &*report.findings else {
-            panic!("{entries}: one mistake, not\n{report}")
-        };
-        let at = finding.position.unwrap();
-        let found = format!(
-            "{}:{} {}: {}",
-            at.line, at.column, finding.path, finding.message
-        );
-        assert!(
-            found.starts_with(place),
-            "{entries}: {found}, not at {place}"
-        );
-        assert!(found.contains(word), "{entries}: {found}, without {word:?}");
-        let report = report.to_string();
-        assert!(!report.contains(KEY) && !report.contains(OTHER), "{report}");
+        refused_at(&folder, entries, place, word);
     }
+    // Calls from before there were clients can be handed on.
+    let text = "clients: [{ name: a, key_file: a, formerly: [anonymous, z] }]";
+    let config = read_in(folder.path(), text).unwrap();
+    assert_eq!(config.clients[0].formerly.len(), 2);
+}
+
+/// Holds that these `clients` have one mistake, at this place and in these words.
+fn refused_at(folder: &tempfile::TempDir, entries: &str, place: &str, word: &str) {
+    let report = read_in(folder.path(), &format!("clients: [{entries}]")).unwrap_err();
+    let [finding] = &*report.findings else {
+        panic!("{entries}: one mistake, not\n{report}")
+    };
+    let at = finding.position.unwrap();
+    let found = format!(
+        "{}:{} {}: {}",
+        at.line, at.column, finding.path, finding.message
+    );
+    assert!(
+        found.starts_with(place),
+        "{entries}: {found}, not at {place}"
+    );
+    assert!(found.contains(word), "{entries}: {found}, without {word:?}");
+    let report = report.to_string();
+    assert!(!report.contains(KEY) && !report.contains(OTHER), "{report}");
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn request(keys: &str, target: &str, fields: &[(&'static str, &str)], body: &str
         version: Version::HTTP_11,
         gone: CancellationToken::new(),
         received: Mono(0),
+        promised: false,
     }
 }
 

@@ -167,6 +167,7 @@ impl Budget {
     }
 
     /// Resends of callers under way.
+    #[cfg(test)]
     pub(in crate::flow) fn in_flight(&self) -> usize {
         self.0.lock().clients.values().sum()
     }

@@ -110,6 +110,7 @@ impl Gate {
     }
 
     /// Sends under way and calls that wait.
+    #[cfg(test)]
     pub(in crate::flow) fn load(&self) -> (usize, usize) {
         let state = self.0.lock();
         (state.in_flight, state.waiting)

@@ -64,7 +64,9 @@ impl Slots {
         match self.taken.entry(client.clone()) {
             Entry::Occupied(mut taken) if *taken.get() < most => *taken.get_mut() += 1,
             Entry::Occupied(_) => return None,
-            Entry::Vacant(free) => drop(free.insert(1)),
+            Entry::Vacant(free) => {
+                free.insert(1);
+            }
         }
         Some(Slot {
             slots: Arc::clone(self),
@@ -78,7 +80,7 @@ impl Drop for Slot {
         if let Entry::Occupied(mut taken) = self.slots.taken.entry(self.client.clone()) {
             *taken.get_mut() -= 1;
             if *taken.get() == 0 {
-                drop(taken.remove());
+                taken.remove();
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use http::header::WWW_AUTHENTICATE;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
 use super::{CONTENT_TYPE, PROBLEM_JSON, RETRY_AFTER, ReplyBody, X_CALL_OUTCOME, receipt_link};
@@ -17,6 +17,11 @@ use crate::upstream::headers::PROXY_STATUS;
 
 /// How a caller proves who it is (RFC 6750); `X-Api-Key` has no scheme that could stand here.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"callgate\"");
+
+/// The rate a refused caller went over, and what is left of it
+/// (draft-ietf-httpapi-ratelimit-headers).
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// Where a code is explained.
 const PAGE: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/errors.md#");
@@ -83,6 +88,17 @@ pub(in crate::ingress) fn headers(problem: &Problem) -> HeaderMap {
     );
     if problem.code == Code::Unauthorized {
         headers.insert(WWW_AUTHENTICATE, CHALLENGE);
+    }
+    if let Some(exceeded) = &problem.exceeded {
+        let (whose, per) = (exceeded.whose, exceeded.rate.per.as_secs());
+        let policy = format!("\"{whose}\";q={};w={per}", exceeded.rate.requests);
+        for (name, value) in [
+            (RATE_LIMIT_POLICY, policy),
+            (RATE_LIMIT, format!("\"{whose}\";r=0;t={per}")),
+        ] {
+            let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(value));
+            headers.insert(name, value.expect("words and numbers"));
+        }
     }
     if let Some(wait) = problem.retry_after {
         // Whole seconds, rounded up: a caller that comes too early is refused again.

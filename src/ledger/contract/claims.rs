@@ -29,7 +29,9 @@ pub(crate) fn an_id_is_claimed_once_by_64_racing_callers(make: Factory) {
         match racer.join().unwrap() {
             Begun::Claimed(_) => claimed += 1,
             Begun::Known(known) | Begun::KeyTaken(known) => assert!(known.same_request),
-            Begun::Foreign | Begun::Alike(_) => panic!("nobody else is here"),
+            Begun::Foreign | Begun::Undone { .. } | Begun::Alike(_) => {
+                panic!("nobody else is here")
+            }
         }
     }
     assert_eq!(claimed, 1);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::sqlite::{Options, SqliteLedger, Sync};
-use crate::ledger::{Entry, OwnerTest, RowId, Watch};
+use crate::ledger::{Entry, OwnerTest, RowId, StoredUndo, Taker, Watch};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -29,6 +29,14 @@ enum Op {
         place: u8,
     },
     Round {
+        claim: usize,
+        kind: u8,
+    },
+    Lend {
+        claim: usize,
+        operator: bool,
+    },
+    Reversal {
         claim: usize,
         kind: u8,
     },
@@ -68,6 +76,9 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (claim(), 1..4_u32).prop_map(|(claim, n)| Op::Send { claim, n }),
         2 => (claim(), 0..3_u8).prop_map(|(claim, place)| Op::Park { claim, place }),
         2 => (claim(), 0..3_u8).prop_map(|(claim, kind)| Op::Round { claim, kind }),
+        2 => (claim(), any::<bool>())
+            .prop_map(|(claim, operator)| Op::Lend { claim, operator }),
+        3 => (claim(), 0..5_u8).prop_map(|(claim, kind)| Op::Reversal { claim, kind }),
         2 => (claim(), 0..6_u8).prop_map(|(claim, kind)| Op::Fact { claim, kind }),
         1 => claim().prop_map(|claim| Op::Extend { claim }),
         1 => claim().prop_map(|claim| Op::Note { claim }),
@@ -125,6 +136,8 @@ impl Walk {
                 self.append(*claim, Intention::Park(how))
             }
             Op::Round { claim, kind } => self.append(*claim, self.end_of_round(*kind)),
+            Op::Lend { claim, operator } => self.lend(*claim, *operator),
+            Op::Reversal { claim, kind } => self.append(*claim, self.reversal(*kind)),
             Op::Fact { claim, kind } => {
                 format!(
                     "{:?}",
@@ -162,7 +175,7 @@ impl Walk {
 
     fn begin(&mut self, op: &Op) -> String {
         let Op::Begin {
-            id,
+            id: id_of,
             client,
             key,
             print,
@@ -194,9 +207,10 @@ impl Walk {
             promised: bits & 4 == 0,
             exclusive_id: bits & 8 == 0,
             upstream: one_of(16, ["http://a", "http://b"]).into(),
+            reverses: (bits & 0xe0 == 0xe0).then(|| id(&format!("c{}", (id_of + 1) % 3))),
             now: self.now,
             lease_until: self.now.after(LEASE),
-            ..call(&format!("c{id}"))
+            ..call(&format!("c{id_of}"))
         });
         match begun {
             Begun::Claimed(claim) => {
@@ -206,6 +220,7 @@ impl Walk {
             Begun::Known(known) => format!("id {} {}", known.same_request, told(known.call)),
             Begun::KeyTaken(known) => format!("key {} {}", known.same_request, told(known.call)),
             Begun::Foreign => "foreign".to_owned(),
+            Begun::Undone { sends } => format!("undone {sends}"),
             Begun::Alike(known) => format!("alike {}", told(known.call)),
         }
     }
@@ -230,8 +245,48 @@ impl Walk {
             .due(["one", "two"][usize::from(owner)], self.now, limit);
         self.claims.extend(due.iter().map(|due| due.claim));
         due.into_iter()
-            .map(|due| format!("{:?} {}", due.claim, told(due.call)))
+            .map(|due| format!("{:?} {:?} {}", due.claim, due.undo, told(due.call)))
             .collect()
+    }
+
+    fn lend(&mut self, claim: usize, operator: bool) -> String {
+        let Claim { row, life, .. } = self.claim(claim);
+        let taker = if operator {
+            Taker::Operator
+        } else {
+            Taker::Caller
+        };
+        let (now, who) = (self.now, (taker, owner("door")));
+        let ledger = Arc::clone(&self.world.ledger);
+        let lent = ledger
+            .claim_letter(row, life, who, now, now.after(LEASE))
+            .wait();
+        let lent = lent.unwrap();
+        self.claims.extend(lent.iter().map(|due| due.claim));
+        lent.map_or_else(String::new, |due| {
+            format!("{:?} {:?} {}", due.claim, due.undo, told(due.call))
+        })
+    }
+
+    fn reversal(&self, n: u8) -> Intention {
+        let reverse = |n| Intention::Reverse {
+            n,
+            request: StoredUndo {
+                method: Method::POST,
+                target: format!("/undo/{n}").into(),
+                body: Bytes::new(),
+            },
+            lease_until: self.now.after(LEASE),
+        };
+        match n {
+            0 | 1 => reverse(1),
+            2 => reverse(2),
+            3 => Intention::ReverseAgain {
+                due: self.now.after(Duration::from_secs(7)),
+                last_error: "reversal".into(),
+            },
+            _ => Intention::Reversed,
+        }
     }
 
     const fn place(&self, n: u8) -> Place {

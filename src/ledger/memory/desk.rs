@@ -5,7 +5,7 @@ mod jobs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Books, MemoryLedger, row};
+use super::{Books, MemoryLedger, list, row};
 use crate::call::time::Wall;
 use crate::ledger::desk::job::{Cancelled, ItemEnd, Job, JobId, JobItem, JobMade, NewJob, Taken};
 use crate::ledger::desk::judge::{Judgement, Standing, after, judge};
@@ -235,7 +235,7 @@ impl Books {
     fn matching(&self, filter: &Filter) -> Vec<&DeadLetter> {
         let letters = self.letters();
         letters
-            .filter(|letter| row::matches(filter, letter))
+            .filter(|letter| list::matches(filter, letter))
             .collect()
     }
 

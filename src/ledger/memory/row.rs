@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::rule::Held;
 use crate::ledger::story::Life;
 use crate::ledger::view::{DeadLetter, Difference};
 use crate::ledger::{
-    CallView, Claim, Contradiction, Cursor, DeadState, Due, Entry, Filter, Intention, Known,
-    NewCall, News, Owner, Park, Place, RowId, SettledBy, Settlement, Sort, StoredRequest, Verdict,
+    CallView, Claim, Contradiction, DeadState, Due, Entry, Intention, Known, NewCall, Owner, RowId,
+    StoredRequest, StoredUndo,
 };
+
+mod ends;
 
 /// A call's row.
 pub(super) struct Row {
@@ -31,6 +31,7 @@ pub(super) struct Row {
     window: Duration,
     request: StoredRequest,
     pub(super) policy: Arc<str>,
+    undo: Option<StoredUndo>,
 }
 
 impl Row {
@@ -93,6 +94,7 @@ impl Row {
             window: new.window,
             request: new.request,
             policy: new.policy,
+            undo: None,
         }
     }
 
@@ -131,6 +133,12 @@ impl Row {
 
     pub(super) fn is_same(&self, new: &NewCall) -> bool {
         self.view.fingerprint == new.fingerprint
+    }
+
+    /// Whether this is the same request, and the call has no end yet.
+    pub(super) fn is_open_for(&self, new: &NewCall) -> bool {
+        let same = self.is_same(new) && self.view.idempotency_key == new.idempotency_key;
+        same && self.view.settled.is_none()
     }
 
     pub(super) fn holds_key_of(&self, new: &NewCall) -> bool {
@@ -198,7 +206,12 @@ impl Row {
                     letter.next_retry_time = None;
                 }
             }
-            Intention::Reverse { n, lease_until } => {
+            Intention::Reverse {
+                n,
+                request,
+                lease_until,
+            } => {
+                self.undo.get_or_insert(request);
                 if let Some(letter) = &mut self.view.dead_letter {
                     letter.state = DeadState::Reversing;
                     letter.reversals = n;
@@ -221,22 +234,6 @@ impl Row {
                 }
             }
         }
-    }
-
-    fn reversed(&mut self, now: Wall) {
-        self.end(now, Verdict::Failed, SettledBy::Reversal);
-        let Some(letter) = &mut self.view.dead_letter else {
-            return;
-        };
-        letter.release(DeadState::Reversed);
-        letter.next_retry_time = None;
-        letter.ended_at = Some(now);
-        self.view.history.push(Entry::Parked {
-            at: now,
-            state: DeadState::Reversed,
-            reason: "reversed".into(),
-            round: letter.round,
-        });
     }
 
     fn move_on(
@@ -270,99 +267,6 @@ impl Row {
         self.view.lease_until = lease_until;
         if let Some(letter) = &mut self.view.dead_letter {
             letter.lease_until = Some(lease_until);
-        }
-    }
-
-    pub(super) fn park(&mut self, now: Wall, how: Park) {
-        let view = &mut self.view;
-        let (state, due, ended_at) = match how.place {
-            Place::Queued { due } => (DeadState::Queued, Some(due), None),
-            Place::Manual => (DeadState::Manual, None, None),
-            Place::NeverSent => (DeadState::Failed, None, Some(now)),
-        };
-        view.updated_at = now;
-        view.state = match (how.place, how.reached) {
-            (Place::NeverSent, _) => State::Failed,
-            (_, true) => State::Unknown,
-            (_, false) => State::Received,
-        };
-        if how.kept.is_some() {
-            view.kept.clone_from(&how.kept);
-        }
-        view.dead_letter = Some(DeadLetter {
-            row: view.row,
-            life: view.life,
-            call_id: view.call_id.clone(),
-            route: Arc::clone(&view.route),
-            client: view.client.clone(),
-            business_key: view.business_key.clone(),
-            idempotency_key: view.idempotency_key.clone(),
-            reason: Arc::from(&*how.reason),
-            last_error: how.last_error,
-            fail_count: 0,
-            next_retry_time: due,
-            create_time: now,
-            state,
-            round: 0,
-            owner: None,
-            fence: self.fence,
-            lease_until: None,
-            ended_at,
-            by_hand: false,
-            reversals: 0,
-            last_receipt: view.last_receipt(),
-        });
-        view.history.push(Entry::Parked {
-            at: now,
-            state,
-            reason: how.reason,
-            round: 0,
-        });
-        if how.place == Place::NeverSent {
-            self.end(now, Verdict::Failed, SettledBy::NeverSent);
-            self.view.binds = false;
-            self.key_binds = false;
-        }
-    }
-
-    fn end(&mut self, now: Wall, verdict: Verdict, by: SettledBy) {
-        self.view.state = verdict.state();
-        self.view.kept = None;
-        self.view.updated_at = now;
-        self.touched = self.touched.max(now);
-        self.view.settled = Some(Settlement {
-            verdict,
-            by,
-            at: now,
-            reply: None,
-            document: None,
-        });
-    }
-
-    pub(super) fn settle(&mut self, now: Wall, news: News) {
-        let (verdict, bindings) = (news.verdict(), news.bindings());
-        let (by, told, receipt) = match news {
-            News::Answer { n, reply, .. } | News::Unbinding { n, reply } => {
-                (SettledBy::Answer(n), Some(reply), None)
-            }
-            News::Receipt {
-                reply, document, ..
-            } => (SettledBy::Receipt, reply, document),
-        };
-        self.end(now, verdict, by);
-        self.view.binds = bindings.id;
-        self.key_binds &= bindings.key;
-        if let Some(settlement) = &mut self.view.settled {
-            settlement.reply = told;
-            settlement.document = receipt;
-        }
-        if let Some(letter) = &mut self.view.dead_letter {
-            letter.release(match verdict {
-                Verdict::Success => DeadState::Settled,
-                Verdict::Failed => DeadState::Failed,
-            });
-            letter.next_retry_time = None;
-            letter.ended_at = Some(now);
         }
     }
 
@@ -402,30 +306,6 @@ impl Row {
                 record(differences, at, kind, &told);
             }
             other => history.push(other),
-        }
-    }
-
-    /// Settles the call as an operator says it ended.
-    pub(super) fn resolve(&mut self, now: Wall, verdict: Verdict, document: Option<Bytes>) {
-        let news = News::Receipt {
-            verdict,
-            reply: None,
-            document,
-        };
-        self.settle(now, news);
-        if let Some(settlement) = &mut self.view.settled {
-            settlement.by = SettledBy::Operator;
-        }
-    }
-
-    /// Ends the dead letter; what became of the call stays unknown.
-    pub(super) fn discard(&mut self, now: Wall) {
-        self.view.updated_at = now;
-        self.touched = self.touched.max(now);
-        if let Some(letter) = &mut self.view.dead_letter {
-            letter.release(DeadState::Discarded);
-            letter.next_retry_time = None;
-            letter.ended_at = Some(now);
         }
     }
 
@@ -478,19 +358,8 @@ impl Row {
             call: self.view.clone(),
             request: self.request.clone(),
             policy: Arc::clone(&self.policy),
+            undo: self.undo.clone(),
         }
-    }
-
-    /// Whether nothing needs the row any more.
-    pub(super) fn is_ripe(&self, now: Wall, retention: Duration) -> bool {
-        // A human gave up the discarded ones: they are over as well.
-        let letter = self.view.dead_letter.as_ref();
-        let given_up = letter.is_some_and(|letter| letter.state == DeadState::Discarded);
-        let ended = self.view.settled.is_some() || given_up;
-        let forgotten = ended && self.touched.after(self.window) <= now;
-        let over =
-            |letter: &DeadLetter| letter.ended_at.is_some_and(|at| at.after(retention) <= now);
-        forgotten && self.past.iter().chain(&self.view.dead_letter).all(over)
     }
 }
 
@@ -521,58 +390,4 @@ fn record(seen: &mut Vec<Difference>, at: Wall, kind: Contradiction, told: &str)
         seen.push(Difference { kind, at, told });
     }
     !known
-}
-
-/// Whether a dead letter is one of those asked for.
-pub(super) fn matches(filter: &Filter, letter: &DeadLetter) -> bool {
-    let is = |wanted: &Option<Arc<str>>, found: &str| {
-        wanted.as_ref().is_none_or(|wanted| **wanted == *found)
-    };
-    let keys = [&letter.idempotency_key, &letter.business_key];
-    filter.state.is_none_or(|state| state == letter.state)
-        && is(&filter.route, &letter.route)
-        && filter
-            .client
-            .as_ref()
-            .is_none_or(|client| *client == letter.client)
-        && filter
-            .parked_before
-            .is_none_or(|before| letter.create_time < before)
-        && filter.error.as_ref().is_none_or(|error| {
-            letter.last_error.contains(&**error) || letter.reason.contains(&**error)
-        })
-        && filter
-            .key
-            .as_ref()
-            .is_none_or(|key| keys.contains(&&Some(Arc::clone(key))))
-        && filter
-            .call_id
-            .as_ref()
-            .is_none_or(|id| *id == letter.call_id)
-        && filter
-            .receipt
-            .is_none_or(|said| letter.last_receipt == Some(said))
-        && filter
-            .text
-            .as_ref()
-            .is_none_or(|text| holds(letter, &text.to_ascii_lowercase()))
-        && (filter.within.is_empty() || filter.within.contains(&letter.state))
-}
-
-fn holds(letter: &DeadLetter, text: &str) -> bool {
-    let keys = [&letter.business_key, &letter.idempotency_key];
-    let keys = keys.into_iter().filter_map(|key| key.as_deref());
-    [letter.call_id.as_str(), &letter.reason, &letter.last_error]
-        .into_iter()
-        .chain(keys)
-        .any(|place| place.to_ascii_lowercase().contains(text))
-}
-
-/// Whether a dead letter stands behind a cursor.
-pub(super) fn stands_after(sort: Sort, letter: &DeadLetter, from: Cursor) -> bool {
-    let place = sort.behind(letter);
-    match sort {
-        Sort::Newest => place < from,
-        Sort::Oldest | Sort::Due | Sort::Fails => place > from,
-    }
 }

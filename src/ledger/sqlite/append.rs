@@ -5,6 +5,7 @@ use rusqlite::params;
 use super::begin::held_of;
 use super::db::Db;
 use super::reply::Columns;
+use crate::call::outcome::Cause;
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::{Claim, DeadState, Entry, Intention, Park, Place, RowId, SettledBy, Written};
@@ -24,27 +25,29 @@ pub(super) fn append(
     if !held.honours(claim) || !held.allows(intention) {
         return Ok(Written::Stale);
     }
+    if matches!(intention, Intention::Send { .. }) && reversal::is_undone(db, claim.row)? {
+        return Ok(Written::Stale);
+    }
+    write(db, claim, now, intention, held.dead.is_some())?;
+    Ok(Written::Applied)
+}
+
+/// Writes an intention that is known to fit.
+fn write(
+    db: &Db,
+    claim: Claim,
+    now: Wall,
+    intention: &Intention,
+    parked: bool,
+) -> rusqlite::Result<()> {
     match intention {
         Intention::Send {
             n,
             cause,
             lease_until,
         } => {
-            let state = if held.dead.is_none() {
-                State::Processing
-            } else {
-                State::Unknown
-            };
-            note_send(db, claim, now, *n, state)?;
-            hold(db, claim.row, *lease_until, held.dead.is_some())?;
-            if *n > 1 {
-                let sent = Entry::Sent {
-                    at: now,
-                    n: *n,
-                    cause: *cause,
-                };
-                history::write(db, claim.row, claim.life, &sent)?;
-            }
+            note_send(db, claim, now, (*n, *cause), parked)?;
+            hold(db, claim.row, *lease_until, parked)?;
         }
         Intention::Park(how) => park(db, claim.row, claim.life, now, how)?,
         Intention::NextRound {
@@ -74,8 +77,12 @@ pub(super) fn append(
             };
             move_on(db, claim, now, None, &step)?;
         }
-        Intention::Reverse { n, lease_until } => {
-            reversal::send(db, claim, now, *n)?;
+        Intention::Reverse {
+            n,
+            request,
+            lease_until,
+        } => {
+            reversal::send(db, claim, now, (*n, request))?;
             hold(db, claim.row, *lease_until, true)?;
         }
         Intention::ReverseAgain { due, last_error } => {
@@ -84,7 +91,7 @@ pub(super) fn append(
         Intention::Reversed => reversal::done(db, claim, now)?,
         Intention::ReleaseLease => release(db, claim)?,
     }
-    Ok(Written::Applied)
+    Ok(())
 }
 
 /// Extends a lease, if the claim is current and somebody works under it.
@@ -98,12 +105,27 @@ pub(super) fn extend(db: &Db, claim: Claim, lease_until: Wall) -> rusqlite::Resu
     }
 }
 
-fn note_send(db: &Db, claim: Claim, now: Wall, n: u32, state: State) -> rusqlite::Result<()> {
+fn note_send(
+    db: &Db,
+    claim: Claim,
+    now: Wall,
+    (n, cause): (u32, Option<Cause>),
+    parked: bool,
+) -> rusqlite::Result<()> {
+    let state = if parked {
+        State::Unknown
+    } else {
+        State::Processing
+    };
     let sql = "UPDATE calls SET sends = ?2, state = ?3, updated_at = ?4, \
                first_sent_at = coalesce(first_sent_at, ?4) WHERE id = ?1";
     db.conn
         .prepare_cached(sql)?
         .execute(params![claim.row.0, n, state.as_str(), now.0])?;
+    if n > 1 {
+        let sent = Entry::Sent { at: now, n, cause };
+        history::write(db, claim.row, claim.life, &sent)?;
+    }
     Ok(())
 }
 

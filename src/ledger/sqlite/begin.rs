@@ -8,7 +8,7 @@
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::db::Db;
-use super::{read, words};
+use super::{read, reversal, words};
 use crate::call::id::{ClientName, Fingerprint};
 use crate::call::receipt::State;
 use crate::call::time::Wall;
@@ -16,6 +16,19 @@ use crate::crash::{self, Point};
 use crate::ledger::record::headers_to_text;
 use crate::ledger::rule::Held;
 use crate::ledger::{Begun, Claim, DeadState, Known, NewCall, RowId};
+
+/// A look at what decides about rows, found as told.
+macro_rules! standing {
+    ($found:literal) => {
+        concat!(
+            "SELECT c.id, c.life, c.fence, c.state, c.binds, c.touched_at, c.window_ms, c.sends, \
+             d.state, c.client, c.upstream, c.fingerprint, c.idempotency_key, \
+             coalesce(d.reversals, 0) FROM calls c \
+             LEFT JOIN dead_letter d ON c.parked AND d.call = c.id AND d.life = c.life ",
+            $found
+        )
+    };
+}
 
 /// A new call with its header fields as they are stored; made in the caller's thread, since the
 /// writer's time is everybody's.
@@ -42,8 +55,16 @@ struct Standing {
     same: bool,
 }
 
-/// Claims id and key, or says who has them.
+/// Claims id and key, or says who has them. A reversal ends its original in the same step.
 pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun> {
+    let begun = claim(db, claiming)?;
+    if let (Begun::Claimed(_), Some(undone)) = (&begun, &claiming.new.reverses) {
+        reversal::mark(db, &claiming.new, undone)?;
+    }
+    Ok(begun)
+}
+
+fn claim(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun> {
     let policy = db.policy(&claiming.new.policy)?;
     let row = db.fresh_row();
     let fresh = Claim {
@@ -62,6 +83,11 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
         .into_iter()
         .partition(|found| new.client.is_or_was(&found.client));
     if let Some(taken) = mine.iter().find(|mine| !mine.held.is_free(new.now)) {
+        if taken.same && !taken.held.is_settled() && reversal::is_marked(db, new)? {
+            return Ok(Begun::Undone {
+                sends: taken.held.sends,
+            });
+        }
         return Ok(Begun::Known(known(db, taken, new.now)?));
     }
     for client in names(&new.client) {
@@ -84,6 +110,9 @@ pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun>
             return Ok(Begun::KeyTaken(known(db, &holder, new.now)?));
         }
         release_key(db, holder.row)?;
+    }
+    if reversal::is_marked(db, new)? {
+        return Ok(Begun::Undone { sends: 0 });
     }
     if let Some(first) = alike(db, new)? {
         return Ok(Begun::Alike(known(db, &first, new.now)?));
@@ -111,12 +140,13 @@ fn names(client: &ClientName) -> impl Iterator<Item = &ClientName> {
     std::iter::once(client).chain(client.formerly())
 }
 
-/// Whether any client uses the id.
+/// Whether any client uses the id, or has undone it.
 fn is_known(db: &Db, new: &NewCall) -> rusqlite::Result<bool> {
     db.conn
         .prepare_cached(
             "SELECT 1 FROM calls WHERE call_id = ?1 \
-             UNION ALL SELECT 1 FROM aliases WHERE call_id = ?1",
+             UNION ALL SELECT 1 FROM aliases WHERE call_id = ?1 \
+             UNION ALL SELECT 1 FROM never_send WHERE call_id = ?1",
         )?
         .exists([new.call_id.as_str()])
 }
@@ -266,12 +296,12 @@ fn known(db: &Db, standing: &Standing, now: Wall) -> rusqlite::Result<Box<Known>
 
 /// The call whose key this id came with, in the life it had then.
 fn by_alias(db: &Db, new: &NewCall, client: &ClientName) -> rusqlite::Result<Option<Standing>> {
-    let sql = format!(
-        "{STANDING} JOIN aliases a ON a.call = c.id AND a.life = c.life \
+    let sql = standing!(
+        "JOIN aliases a ON a.call = c.id AND a.life = c.life \
          WHERE a.call_id = ?1 AND a.client = ?2"
     );
     db.conn
-        .prepare_cached(&sql)?
+        .prepare_cached(sql)?
         .query_row([new.call_id.as_str(), client.as_str()], |row| {
             keyed_standing(row, new)
         })
@@ -305,15 +335,10 @@ fn release_key(db: &Db, row: RowId) -> rusqlite::Result<()> {
     Ok(())
 }
 
-const STANDING: &str = "SELECT c.id, c.life, c.fence, c.state, c.binds, c.touched_at, \
-    c.window_ms, c.sends, d.state, c.client, c.upstream, c.fingerprint, c.idempotency_key, \
-    coalesce(d.reversals, 0) \
-    FROM calls c LEFT JOIN dead_letter d ON c.parked AND d.call = c.id AND d.life = c.life ";
-
 fn by_id(db: &Db, new: &NewCall) -> rusqlite::Result<Vec<Standing>> {
-    let sql = format!("{STANDING} WHERE c.call_id = ?1 ORDER BY c.id");
+    let sql = standing!("WHERE c.call_id = ?1 ORDER BY c.id");
     db.conn
-        .prepare_cached(&sql)?
+        .prepare_cached(sql)?
         .query_map([new.call_id.as_str()], |row| keyed_standing(row, new))?
         .collect()
 }
@@ -331,11 +356,11 @@ fn by_key(db: &Db, new: &NewCall) -> rusqlite::Result<Vec<Standing>> {
     let Some(key) = &new.idempotency_key else {
         return Ok(found);
     };
-    let sql = format!(
-        "{STANDING} WHERE c.client = ?1 AND c.scope = ?2 AND c.idempotency_key = ?3 \
+    let sql = standing!(
+        "WHERE c.client = ?1 AND c.scope = ?2 AND c.idempotency_key = ?3 \
          AND c.key_binds = 1"
     );
-    let mut statement = db.conn.prepare_cached(&sql)?;
+    let mut statement = db.conn.prepare_cached(sql)?;
     for client in names(&new.client) {
         for scope in new.scope.names() {
             let of = params![client.as_str(), &**scope, &**key];
@@ -364,10 +389,10 @@ fn alike(db: &Db, new: &NewCall) -> rusqlite::Result<Option<Standing>> {
         if !new.client.is_or_was(client) || !new.is_route(route) {
             continue;
         }
-        let sql = format!("{STANDING} WHERE c.id = ?1");
+        let sql = standing!("WHERE c.id = ?1");
         let found = db
             .conn
-            .prepare_cached(&sql)?
+            .prepare_cached(sql)?
             .query_row([row.get::<_, i64>(0)?], |row| {
                 standing(row, new.fingerprint)
             })?;
@@ -390,9 +415,9 @@ fn standing(row: &Row<'_>, fingerprint: Fingerprint) -> rusqlite::Result<Standin
 
 /// What decides about one row.
 pub(super) fn held_of(db: &Db, row: RowId) -> rusqlite::Result<Option<Held>> {
-    let sql = format!("{STANDING} WHERE c.id = ?1");
+    let sql = standing!("WHERE c.id = ?1");
     db.conn
-        .prepare_cached(&sql)?
+        .prepare_cached(sql)?
         .query_row([row.0], held)
         .optional()
 }

@@ -26,6 +26,9 @@ const RESTART_PAGES: i64 = 4_096;
 /// checkpointer gets no processor, or a reader has held an old page for long.
 const BOUND_PAGES: i64 = 16_384;
 
+/// A page, the way SQLite is built.
+const PAGE_BYTES: i64 = 4_096;
+
 /// Ticks without a commit after which the WAL is emptied.
 const IDLE_TICKS: u32 = 20;
 
@@ -77,7 +80,10 @@ fn keep_up(conn: &Connection, shared: &Shared) {
 /// came in meanwhile is left.
 pub(super) fn finish(conn: &Connection, shared: &Shared) {
     let asked = shared.take_checkpoint_request();
-    let past_bound = || checkpoint(conn, "NOOP").is_ok_and(|wal| wal.pages >= BOUND_PAGES);
+    let past_bound = || {
+        file_reaches(conn, BOUND_PAGES)
+            && checkpoint(conn, "NOOP").is_ok_and(|wal| wal.pages >= BOUND_PAGES)
+    };
     // What cannot be done now, the next group tries again.
     if past_bound() {
         // Here the writer does wait, for a pass of the checkpointer (SQLite would not) and for
@@ -87,6 +93,16 @@ pub(super) fn finish(conn: &Connection, shared: &Shared) {
     } else if asked {
         let _ = passive(conn);
     }
+}
+
+/// Whether so many pages fit into the WAL's file: each takes its size and a header. Asked after
+/// every group, where a look at the file is a tenth of what SQLite takes to compile a pragma, which
+/// it does anew each time.
+fn file_reaches(conn: &Connection, pages: i64) -> bool {
+    let name = conn.path().map(|path| format!("{path}-wal"));
+    let length = name.and_then(|name| std::fs::metadata(name).ok());
+    // What cannot be looked at is asked about.
+    length.is_none_or(|file| i64::try_from(file.len()).is_ok_and(|n| n >= pages * PAGE_BYTES))
 }
 
 /// Copies what can be copied without waiting for anybody.

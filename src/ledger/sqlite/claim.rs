@@ -6,7 +6,7 @@ use rusqlite::params;
 
 use super::begin::held_of;
 use super::db::Db;
-use super::{history, read};
+use super::{history, read, reversal};
 use crate::call::time::Wall;
 use crate::ledger::{Claim, Due, Entry, Owner, RowId, Taker};
 
@@ -87,7 +87,8 @@ fn claim(
     db.conn
         .prepare_cached(
             "UPDATE dead_letter SET by_hand = (state = 'MANUAL'), \
-             state = iif(state = 'REVERSING', state, 'RUNNING'), owner = ?3, fence = ?4, lease_until = ?5 \
+             state = iif(state = 'REVERSING', state, 'RUNNING'), owner = ?3, fence = ?4, \
+             lease_until = ?5 \
              WHERE call = ?1 AND life = ?2",
         )?
         .execute(params![row.0, life, owner.as_str(), fence, lease_until.0])?;
@@ -99,10 +100,12 @@ fn claim(
     history::write(db, row, life, &entry)?;
     let call = read::call(&db.conn, row)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
     let (request, policy) = read::request(&db.conn, row)?;
+    let undo = reversal::request(&db.conn, row, life)?;
     Ok(Due {
         claim: Claim { row, life, fence },
         call,
         request,
         policy,
+        undo,
     })
 }

@@ -8,6 +8,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::call::time::Wall;
@@ -154,6 +155,11 @@ fn connect(path: &Path, mode: OpenFlags) -> Result<Connection, LedgerError> {
         .map_err(|error| sqlite_error(path, error))?;
     // Every statement of the ledger stays prepared; there are fewer than this.
     conn.set_prepared_statement_cache_capacity(128);
+    // One plan per statement, whatever is bound to it. Without this SQLite compiles a statement
+    // anew before each use once it has seen a chance that other values want another plan. The
+    // price: the condition of a partial index has to stand in a query as a literal.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+        .map_err(|error| sqlite_error(path, error))?;
     Ok(conn)
 }
 

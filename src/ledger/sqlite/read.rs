@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::words;
+use super::{reversal, words};
 use crate::call::id::{CallId, ClientName, Fingerprint};
 use crate::call::receipt::State;
 use crate::call::time::Wall;
@@ -346,11 +346,13 @@ pub(super) fn dossier(conn: &Connection, row: RowId) -> rusqlite::Result<Option<
         return Ok(None);
     };
     let (request, policy) = request(conn, row)?;
+    let undo = reversal::request(conn, row, call.life)?;
     Ok(Some(Due {
         claim: Claim::none(row, call.life),
         call,
         request,
         policy,
+        undo,
     }))
 }
 

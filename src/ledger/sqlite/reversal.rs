@@ -1,14 +1,31 @@
-//! The reversal of a call as it is written: that it is sent, that it is sent again, that it is done.
+//! The reversal of a call as it is written: that it is sent, is sent again, is done.
 
-use rusqlite::params;
+use bytes::Bytes;
+use http::Method;
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::db::Db;
 use super::{history, words};
+use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
-use crate::ledger::{Claim, DeadState, Entry, SettledBy};
+use crate::ledger::{Claim, DeadState, Entry, NewCall, RowId, SettledBy, StoredUndo};
 
 /// The reversal is about to be sent for the `n`th time: the original is over.
-pub(super) fn send(db: &Db, claim: Claim, now: Wall, n: u32) -> rusqlite::Result<()> {
+pub(super) fn send(
+    db: &Db,
+    claim: Claim,
+    now: Wall,
+    (n, request): (u32, &StoredUndo),
+) -> rusqlite::Result<()> {
+    let kept = "INSERT OR IGNORE INTO reversals (call, life, method, target, body) \
+                VALUES (?1, ?2, ?3, ?4, ?5)";
+    db.conn.prepare_cached(kept)?.execute(params![
+        claim.row.0,
+        claim.life,
+        request.method.as_str(),
+        &*request.target,
+        &*request.body,
+    ])?;
     let sql = "UPDATE dead_letter SET state = 'REVERSING', reversals = ?3, by_hand = 0 \
                WHERE call = ?1 AND life = ?2";
     db.conn
@@ -58,6 +75,71 @@ pub(super) fn done(db: &Db, claim: Claim, now: Wall) -> rusqlite::Result<()> {
         round,
     };
     history::write(db, claim.row, claim.life, &over)
+}
+
+/// The undo request that was kept with the first send of it.
+pub(super) fn request(
+    conn: &Connection,
+    row: RowId,
+    life: u32,
+) -> rusqlite::Result<Option<StoredUndo>> {
+    let sql = "SELECT method, target, body FROM reversals WHERE call = ?1 AND life = ?2";
+    conn.prepare_cached(sql)?
+        .query_row(params![row.0, life], |row| {
+            Ok(StoredUndo {
+                method: words::word(row, 0, |text| Method::from_bytes(text.as_bytes()).ok())?,
+                target: words::text(row, 1)?,
+                body: Bytes::copy_from_slice(row.get_ref(2)?.as_blob()?),
+            })
+        })
+        .optional()
+}
+
+/// From now on nothing is sent under `undone`, the id that `new` reverses.
+pub(super) fn mark(db: &Db, new: &NewCall, undone: &CallId) -> rusqlite::Result<()> {
+    let sql = "INSERT OR IGNORE INTO never_send (call_id, client, upstream, by, at) \
+               VALUES (?1, ?2, ?3, ?4, ?5)";
+    for client in names(new) {
+        db.conn.prepare_cached(sql)?.execute(params![
+            undone.as_str(),
+            client.as_str(),
+            &*new.upstream,
+            new.call_id.as_str(),
+            new.now.0
+        ])?;
+    }
+    Ok(())
+}
+
+/// Whether its client has undone the id of a call that enters.
+pub(super) fn is_marked(db: &Db, new: &NewCall) -> rusqlite::Result<bool> {
+    let sql = "SELECT 1 FROM never_send WHERE call_id = ?1 AND client = ?2 AND upstream = ?3";
+    for client in names(new) {
+        let marked = params![new.call_id.as_str(), client.as_str(), &*new.upstream];
+        if db.conn.prepare_cached(sql)?.exists(marked)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The name the client has and those it had: a mark holds under all of them.
+fn names(new: &NewCall) -> impl Iterator<Item = &ClientName> {
+    std::iter::once(&new.client).chain(new.client.formerly())
+}
+
+/// Whether its client has undone a call that is there.
+pub(super) fn is_undone(db: &Db, row: RowId) -> rusqlite::Result<bool> {
+    let sql = "SELECT 1 FROM calls c JOIN never_send n ON n.call_id = c.call_id \
+               AND n.client = c.client AND n.upstream = c.upstream WHERE c.id = ?1";
+    db.conn.prepare_cached(sql)?.exists([row.0])
+}
+
+/// Forgets marks that are older than dead letters are kept, and says how many.
+pub(super) fn forget(db: &Db, before: Wall, batch: i64) -> rusqlite::Result<usize> {
+    let sql = "DELETE FROM never_send WHERE (call_id, client, upstream) IN \
+               (SELECT call_id, client, upstream FROM never_send WHERE at <= ?1 LIMIT ?2)";
+    db.conn.prepare_cached(sql)?.execute([before.0, batch])
 }
 
 fn touch(db: &Db, claim: Claim, now: Wall) -> rusqlite::Result<()> {

@@ -13,6 +13,7 @@ use super::writer::{Work, unattended};
 use crate::call::time::Mono;
 use crate::clock::Clock;
 use crate::ledger::pending::{Pending, Reply};
+use crate::ledger::relay::Wakes;
 use crate::ledger::{Health, LedgerError};
 
 /// What is told to whoever keeps the metrics. Called from the ledger's threads; must not block.
@@ -40,7 +41,7 @@ pub trait Observer: Send + Sync {
 impl Observer for () {}
 
 /// One read on its way to a reader thread.
-pub(super) type Read = Box<dyn FnOnce(&Connection) + Send>;
+pub(super) type Read = Box<dyn FnOnce(&Connection, &mut Wakes) + Send>;
 
 /// Shared by the handle and all threads.
 pub(super) struct Shared {

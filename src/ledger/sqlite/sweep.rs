@@ -4,7 +4,7 @@ use rusqlite::params;
 
 use super::append::park;
 use super::db::Db;
-use super::{desk, history, words};
+use super::{desk, history, reversal, words};
 use crate::call::time::Wall;
 use crate::ledger::{Owner, OwnerTest, Park, Place, Proof, Purged, Recovered, RowId};
 
@@ -92,6 +92,8 @@ pub(super) fn purge(db: &Db, now: Wall, batch: usize) -> rusqlite::Result<Purged
         coalesce((SELECT max(coalesce(ended_at, ?3)) + ?2 FROM dead_letter WHERE call = c.id), 0)) \
         FROM calls c WHERE c.purge_at <= ?1 ORDER BY c.purge_at LIMIT ?4";
     let limit = i64::try_from(batch).unwrap_or(i64::MAX);
+    let kept_since = now.0.saturating_sub(history::millis(db.retention));
+    let forgotten = reversal::forget(db, Wall(kept_since), limit)?;
     let found: Vec<(i64, i64)> = db
         .conn
         .prepare_cached(sql)?
@@ -103,7 +105,7 @@ pub(super) fn purge(db: &Db, now: Wall, batch: usize) -> rusqlite::Result<Purged
     desk::purge(db, now)?;
     let mut purged = Purged {
         calls: 0,
-        more: found.len() >= batch,
+        more: found.len().max(forgotten) >= batch,
     };
     for (row, ripe) in found {
         if ripe > now.0 {
@@ -125,6 +127,7 @@ fn remove(db: &Db, row: i64) -> rusqlite::Result<()> {
         "DELETE FROM dead_letter WHERE call = ?1",
         "DELETE FROM aliases WHERE call = ?1",
         "DELETE FROM lives WHERE call = ?1",
+        "DELETE FROM reversals WHERE call = ?1",
         "DELETE FROM audit WHERE call = ?1",
         "DELETE FROM calls WHERE id = ?1",
     ] {

@@ -3,6 +3,7 @@
 mod crash;
 mod group;
 mod growth;
+mod inspection;
 mod opening;
 mod stopped;
 mod trouble;

@@ -15,7 +15,7 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
 
 /// What a filled-in value has to be safe in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(in crate::upstream) enum Form {
     /// A path, a query, or a form body.
     Url,
     /// The inside of a JSON string.
@@ -24,16 +24,22 @@ pub(super) enum Form {
 
 impl Form {
     /// JSON when the template begins like JSON, else a web form.
-    pub(super) fn of(body: &Template) -> Self {
-        match body.parts().first() {
-            Some(Part::Literal(text)) if text.trim_start().starts_with(['{', '[', '"']) => {
-                Self::Json
-            }
-            Some(Part::Literal(_) | Part::CallId | Part::IdempotencyKey) | None => Self::Url,
+    pub(in crate::upstream) fn of(body: &Template) -> Self {
+        Self::of_text(match body.parts().first() {
+            Some(Part::Literal(text)) => Some(&**text),
+            Some(Part::CallId | Part::IdempotencyKey) | None => None,
+        })
+    }
+
+    /// The same by the text a template begins with.
+    pub(in crate::upstream) fn of_text(begins: Option<&str>) -> Self {
+        match begins {
+            Some(text) if text.trim_start().starts_with(['{', '[', '"']) => Self::Json,
+            Some(_) | None => Self::Url,
         }
     }
 
-    pub(super) const fn media_type(self) -> HeaderValue {
+    pub(in crate::upstream) const fn media_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Url => "application/x-www-form-urlencoded",
             Self::Json => "application/json",
@@ -42,7 +48,7 @@ impl Form {
 }
 
 /// The template with its places filled; `None` when it names a key the call has not.
-pub(super) fn fill(
+pub(in crate::upstream) fn fill(
     template: &Template,
     id: &CallId,
     key: Option<&str>,
@@ -59,7 +65,8 @@ pub(super) fn fill(
     Some(text)
 }
 
-fn push(text: &mut String, value: &str, form: Form) {
+/// Fills in one text, safe where it stands.
+pub(in crate::upstream) fn push(text: &mut String, value: &str, form: Form) {
     match form {
         Form::Url => text.extend(utf8_percent_encode(value, RESERVED)),
         Form::Json => {

@@ -63,6 +63,7 @@ impl Mapping {
                 None => Asked::unmapped(&word),
                 Some(State::Unknown) => Asked {
                     worked_on: self.is_worked_on(&document),
+                    document: Some(answer.body),
                     ..Asked::unknown(Why::Said)
                 },
                 Some(state) => Asked {

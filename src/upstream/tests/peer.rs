@@ -183,9 +183,9 @@ pub(in crate::upstream) fn upstream(endpoint: &Endpoint) -> Upstream {
             max_idle: 256,
         },
         late_max: 64,
+        tenant_header: None,
         concurrency: None,
         retry_budget: None,
-        tenant_header: None,
         formerly: Vec::new(),
     }
 }

@@ -112,7 +112,7 @@ async fn a_request_handed_back_by_a_reused_connection_goes_out_on_a_fresh_one() 
         let mut conn = dialled.unwrap();
         conn.reused = true;
         sock.rst();
-        while !conn.sender.is_closed() {
+        while conn.is_usable() {
             tokio::task::yield_now().await;
         }
         let mut exchange = rig.send_over(conn, post(b"once"));
@@ -143,7 +143,7 @@ async fn a_request_handed_back_by_a_fresh_connection_was_not_sent() {
     let (dialled, sock) = tokio::join!(dial::dial(&rig.core, to, TERMS.connect), rig.peer.accept());
     let conn = dialled.unwrap();
     sock.rst();
-    while !conn.sender.is_closed() {
+    while conn.is_usable() {
         tokio::task::yield_now().await;
     }
     let mut exchange = rig.send_over(conn, post(b"never"));

@@ -65,6 +65,22 @@ keys! {
         /// Where in a JSON body, as a pointer; a field that is there is overwritten.
         body: POINTER;
     }
+    pub(super) REVERSAL {
+        /// Where the undo request goes; a path is appended to the upstream's.
+        url: Kind::Text("a path, or an http:// or https:// URL"), must;
+        /// Its method.
+        method: Kind::Word(&["POST", "PUT", "PATCH", "DELETE"]);
+        /// Header fields set on it.
+        headers: Kind::Named(&Kind::Secret("the value of a header field"));
+        /// Its body.
+        body: Kind::Text("text with {call_id}, {reversal_id}, {body:/pointer}");
+        /// Receipt answers after which a call is undone.
+        when: Kind::List { of: &Kind::Word(&["UNKNOWN", "NOT_FOUND"]), min: 1, max: 2 };
+        /// How long every exchange of the call must have been closed.
+        min_age: LONGER_THAN_ZERO;
+        /// How long after its first send a call may still be undone.
+        max_age: LONGER_THAN_ZERO;
+    }
     pub(super) COMPENSATION {
         /// Gaps before round 1, 2, ..; growing.
         rounds: Kind::List { of: &LONGER_THAN_ZERO, min: 1, max: 5 };
@@ -77,9 +93,9 @@ keys! {
         /// Receipt FAILED: drop ends the row, keep shows it to a human.
         on_failed: Kind::Word(OnFailed::NAMES);
         /// Whether the work can be undone.
-        reversible: Kind::Later;
+        reversible: Kind::Flag;
         /// The undo request.
-        reversal: Kind::Later;
+        reversal: Kind::Section(REVERSAL);
         /// Who is told when a human is needed.
         alert: Kind::Section(ALERT);
     }

@@ -66,7 +66,8 @@ async fn only_a_well_formed_answer_for_the_same_call_is_information() {
     for (status, media, body, expected) in ANSWERS {
         let asked = rig.ask(&typed(status, media, body)).await;
         assert_eq!(asked.answer, expected, "{status} {media} {body}");
-        let is_state = matches!(expected, RawAnswer::State(_));
+        // A tool's own UNKNOWN comes with its receipt, for a reversal that names a part of it.
+        let is_state = matches!(expected, RawAnswer::State(_)) || expected == no(Why::Said);
         assert_eq!(
             asked.document.is_some(),
             is_state,

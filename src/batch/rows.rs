@@ -1,0 +1,452 @@
+//! The rows of a file: CSV with a header row, or one JSON object a line.
+//!
+//! Two kinds of trouble are told apart. A bad row is one row's own: it is reported with its line,
+//! and the others go on. What makes the file unreadable as a whole (no header, another encoding, a
+//! quote that stays open) ends the reading, because whatever follows could not be trusted.
+
+use std::borrow::Cow;
+use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use super::csv::{Csv, Line, Lines, RECORD_BYTES_MAX, Record, too_long, without_end};
+use crate::telemetry::log::visible;
+
+/// How much of the file's start is looked at before anything is believed of it.
+const LOOK_BYTES: usize = 8 << 10;
+
+/// The most columns; more is a file of another kind.
+const COLUMNS_MAX: usize = 1_000;
+
+/// How rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Comma-separated, the first record names the columns.
+    Csv,
+    /// One JSON object a line.
+    JsonLines,
+}
+
+/// Why a file cannot be read on. Each text ends with the next thing to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// Nothing is in it.
+    #[error("the file is empty: a CSV needs a header row and at least one more, JSON lines one")]
+    Empty,
+    /// A header and nothing else.
+    #[error("the file has a header row and no other: there is nothing to push")]
+    NoRows,
+    /// Not a text.
+    #[error(
+        "the file is binary (a zero byte within its first 8 KiB): export it as CSV or JSON lines"
+    )]
+    Binary,
+    /// UTF-16.
+    #[error("the file is UTF-16: save it as UTF-8, or say `--encoding utf-16le` (or utf-16be)")]
+    Utf16,
+    /// Some other encoding.
+    #[error(
+        "line {line} is no UTF-8: save the file as UTF-8, or name its encoding, for example \
+         `--encoding gbk`"
+    )]
+    Encoding {
+        /// The line.
+        line: u32,
+    },
+    /// The header row cannot be used.
+    #[error("the header row cannot be used: {why}")]
+    Header {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A quote stays open.
+    #[error(
+        "line {line} opens a quote that is never closed, so nobody can say where the next row \
+         begins: close it, or double quotes inside a field (\"\")"
+    )]
+    OpenQuote {
+        /// The line.
+        line: u32,
+    },
+    /// More lines than a batch holds.
+    #[error("the file has more than {most} lines: split it")]
+    TooManyLines {
+        /// The bound.
+        most: u32,
+    },
+    /// It cannot be read.
+    #[error("the file cannot be read on: {0}")]
+    Read(#[from] io::Error),
+}
+
+/// One row.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The line it begins on, from 1.
+    pub line: u32,
+    values: Values,
+}
+
+#[derive(Clone, Debug)]
+enum Values {
+    Fields {
+        columns: Arc<[String]>,
+        fields: Vec<String>,
+    },
+    Object {
+        text: Bytes,
+        map: Map<String, Value>,
+    },
+}
+
+/// A row that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRow {
+    /// The line it begins on.
+    pub line: u32,
+    /// Why.
+    pub why: String,
+}
+
+/// Reads rows, one at a time.
+pub struct Rows<R> {
+    source: Source<BufReader<R>>,
+    /// Rows read, good or bad.
+    read: u32,
+}
+
+enum Source<R> {
+    Csv { csv: Csv<R>, columns: Arc<[String]> },
+    JsonLines { lines: Lines<R>, raw: Vec<u8> },
+}
+
+impl Format {
+    /// The format that a file's name says it has.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        let (_, ending) = name.rsplit_once('.')?;
+        match ending.to_ascii_lowercase().as_str() {
+            "csv" => Some(Self::Csv),
+            "jsonl" | "ndjson" => Some(Self::JsonLines),
+            _ => None,
+        }
+    }
+
+    /// The format of a `Content-Type`.
+    #[must_use]
+    pub fn of_type(value: &str) -> Option<Self> {
+        let kind = value.split(';').next().unwrap_or_default().trim();
+        match kind.to_ascii_lowercase().as_str() {
+            "text/csv" => Some(Self::Csv),
+            "application/x-ndjson"
+            | "application/ndjson"
+            | "application/jsonl"
+            | "application/json-lines" => Some(Self::JsonLines),
+            _ => None,
+        }
+    }
+
+    /// What it is called in a `Content-Type`.
+    #[must_use]
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Csv => "text/csv",
+            Self::JsonLines => "application/x-ndjson",
+        }
+    }
+}
+
+impl<R: Read> Rows<R> {
+    /// Looks at the beginning and reads the header.
+    ///
+    /// # Errors
+    /// The file is of another kind than it should be.
+    pub fn open(format: Format, input: R) -> Result<Self, Trouble> {
+        let mut input = BufReader::with_capacity(LOOK_BYTES.max(64 << 10), input);
+        let bom = look(&mut input)?;
+        input.consume(bom);
+        let lines = Lines::new(input);
+        let source = match format {
+            Format::Csv => {
+                let mut csv = Csv::new(lines);
+                let columns = header(&mut csv)?;
+                Source::Csv { csv, columns }
+            }
+            Format::JsonLines => Source::JsonLines {
+                lines,
+                raw: Vec::new(),
+            },
+        };
+        Ok(Self { source, read: 0 })
+    }
+
+    /// The columns every row has; `None` where each row has its own.
+    #[must_use]
+    pub fn columns(&self) -> Option<&[String]> {
+        match &self.source {
+            Source::Csv { columns, .. } => Some(columns),
+            Source::JsonLines { .. } => None,
+        }
+    }
+
+    /// The next row.
+    ///
+    /// # Errors
+    /// The file cannot be read on, or it had no row at all.
+    pub fn next(&mut self) -> Result<Option<Result<Row, BadRow>>, Trouble> {
+        let row = match &mut self.source {
+            Source::Csv { csv, columns } => csv.next()?.map(|(line, record)| {
+                of_record(columns, line, record).map_err(|why| BadRow { line, why })
+            }),
+            Source::JsonLines { lines, raw } => next_object(lines, raw)?,
+        };
+        match (&row, &self.source) {
+            (Some(_), _) => self.read = self.read.saturating_add(1),
+            (None, Source::Csv { .. }) if self.read == 0 => return Err(Trouble::NoRows),
+            (None, _) if self.read == 0 => return Err(Trouble::Empty),
+            (None, _) => {}
+        }
+        Ok(row)
+    }
+}
+
+/// Looks at the first bytes; how many of them are a byte order mark.
+fn look<R: Read>(input: &mut BufReader<R>) -> Result<usize, Trouble> {
+    let first = input.fill_buf()?;
+    if first.is_empty() {
+        return Err(Trouble::Empty);
+    }
+    if first.starts_with(b"\xff\xfe") || first.starts_with(b"\xfe\xff") {
+        return Err(Trouble::Utf16);
+    }
+    if first.iter().take(LOOK_BYTES).any(|byte| *byte == 0) {
+        return Err(Trouble::Binary);
+    }
+    Ok(if first.starts_with(b"\xef\xbb\xbf") {
+        3
+    } else {
+        0
+    })
+}
+
+fn header<R: BufRead>(csv: &mut Csv<R>) -> Result<Arc<[String]>, Trouble> {
+    let refuse = |why: String| Err(Trouble::Header { why });
+    let (line, fields) = match csv.next()? {
+        None => return Err(Trouble::Empty),
+        Some((_, Record::Broken(why))) => return refuse(why),
+        Some((line, Record::Fields(fields))) => (line, fields),
+    };
+    if fields.len() > COLUMNS_MAX {
+        return refuse(format!(
+            "it has {} columns, more than {COLUMNS_MAX}",
+            fields.len()
+        ));
+    }
+    let mut columns: Vec<String> = Vec::with_capacity(fields.len());
+    for field in fields {
+        let name = String::from_utf8(field).map_err(|_| Trouble::Encoding { line })?;
+        let name = name.trim().to_owned();
+        if name.is_empty() {
+            return refuse(format!("column {} has no name", columns.len() + 1));
+        }
+        if columns.contains(&name) {
+            return refuse(format!("`{}` stands in it twice", visible(&name)));
+        }
+        columns.push(name);
+    }
+    Ok(Arc::from(columns))
+}
+
+fn of_record(columns: &Arc<[String]>, line: u32, record: Record) -> Result<Row, String> {
+    let fields = match record {
+        Record::Broken(why) => return Err(why),
+        Record::Fields(fields) => fields,
+    };
+    if fields.len() != columns.len() {
+        return Err(format!(
+            "it has {} fields, the header row has {}",
+            fields.len(),
+            columns.len()
+        ));
+    }
+    let text = |field: Vec<u8>| String::from_utf8(field).map_err(|_| not_utf8());
+    let fields = fields.into_iter().map(text).collect::<Result<_, _>>()?;
+    Ok(Row {
+        line,
+        values: Values::Fields {
+            columns: Arc::clone(columns),
+            fields,
+        },
+    })
+}
+
+fn not_utf8() -> String {
+    "it is no UTF-8: save the file as UTF-8, or name its encoding, for example `--encoding gbk`"
+        .to_owned()
+}
+
+fn next_object<R: BufRead>(
+    lines: &mut Lines<R>,
+    raw: &mut Vec<u8>,
+) -> Result<Option<Result<Row, BadRow>>, Trouble> {
+    loop {
+        let line = lines.number();
+        raw.clear();
+        let bad = |why: String| Ok(Some(Err(BadRow { line, why })));
+        match lines.append(raw, RECORD_BYTES_MAX)? {
+            Line::End => return Ok(None),
+            Line::TooLong => {
+                let Record::Broken(why) = too_long() else {
+                    continue;
+                };
+                return bad(why);
+            }
+            Line::Read => {}
+        }
+        let text = without_end(raw).trim_ascii();
+        if text.is_empty() {
+            continue;
+        }
+        if std::str::from_utf8(text).is_err() {
+            return bad(not_utf8());
+        }
+        return match serde_json::from_slice::<Map<String, Value>>(text) {
+            Ok(map) => Ok(Some(Ok(Row {
+                line,
+                values: Values::Object {
+                    text: Bytes::copy_from_slice(text),
+                    map,
+                },
+            }))),
+            Err(error) => bad(format!("it is no JSON object: {error}")),
+        };
+    }
+}
+
+impl Row {
+    /// The value of a column as text; `None` when the row has none, or nothing that is a text.
+    #[must_use]
+    pub fn value(&self, column: &str) -> Option<Cow<'_, str>> {
+        match &self.values {
+            Values::Fields { columns, fields } => {
+                let at = columns.iter().position(|name| name == column)?;
+                fields.get(at).map(|field| Cow::Borrowed(field.as_str()))
+            }
+            Values::Object { map, .. } => match map.get(column)? {
+                Value::String(text) => Some(Cow::Borrowed(text)),
+                value @ (Value::Number(_) | Value::Bool(_)) => Some(Cow::Owned(value.to_string())),
+                Value::Null | Value::Array(_) | Value::Object(_) => None,
+            },
+        }
+    }
+
+    /// The row as a JSON object: every field a string, or the line as it stands.
+    #[must_use]
+    pub fn object(&self) -> Bytes {
+        match &self.values {
+            Values::Object { text, .. } => text.clone(),
+            Values::Fields { columns, fields } => {
+                let pairs = columns.iter().zip(fields);
+                let map: Map<String, Value> = pairs
+                    .map(|(name, field)| (name.clone(), Value::from(field.as_str())))
+                    .collect();
+                Bytes::from(Value::Object(map).to_string())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Read = Vec<Result<(u32, String), (u32, String)>>;
+
+    fn read(format: Format, text: &[u8]) -> Result<Read, Trouble> {
+        let mut rows = Rows::open(format, text)?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next()? {
+            all.push(match row {
+                Ok(row) => Ok((row.line, String::from_utf8(row.object().to_vec()).unwrap())),
+                Err(bad) => Err((bad.line, bad.why)),
+            });
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn a_row_is_the_object_of_its_columns() {
+        let text = "\u{feff}trackingNo, 场景\r\nRX1,签收\n\"RX\"\"2\",\n";
+        let rows = read(Format::Csv, text.as_bytes()).unwrap();
+        let expected = vec![
+            Ok((2, r#"{"trackingNo":"RX1","场景":"签收"}"#.to_owned())),
+            Ok((3, r#"{"trackingNo":"RX\"2","场景":""}"#.to_owned())),
+        ];
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn a_json_line_is_its_own_body_byte_for_byte() {
+        let text = b"\n {\"b\": 1,  \"a\":\"x\"} \r\n[1]\n{\"c\":\n{}";
+        let rows = read(Format::JsonLines, text).unwrap();
+        assert_eq!(rows[0], Ok((2, "{\"b\": 1,  \"a\":\"x\"}".to_owned())));
+        assert_eq!(rows[1].as_ref().unwrap_err().0, 3);
+        assert_eq!(rows[2].as_ref().unwrap_err().0, 4);
+        assert_eq!(rows[3], Ok((5, "{}".to_owned())));
+    }
+
+    #[test]
+    fn a_bad_row_is_reported_with_its_line_and_the_others_go_on() {
+        let rows = read(Format::Csv, b"a,b\n1\n2,3\n4,5,6\n\xc4\xe3,7\n8,9\n").unwrap();
+        let bad: Vec<_> = rows.iter().filter_map(|row| row.as_ref().err()).collect();
+        let lines: Vec<_> = bad.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [2, 4, 5]);
+        assert!(bad[0].1.contains("1 fields, the header row has 2"));
+        assert!(bad[2].1.contains("--encoding gbk"));
+        assert_eq!(rows.len(), 5);
+    }
+
+    #[test]
+    fn a_file_of_another_kind_is_told_what_it_is() {
+        let told = |text: &[u8]| read(Format::Csv, text).unwrap_err().to_string();
+        for (text, word) in [
+            (&b""[..], "is empty"),
+            (b"\xef\xbb\xbf", "is empty"),
+            (b"a,b\n", "no other"),
+            (b"PK\x03\x04\0\0", "binary"),
+            (b"\xff\xfea\0", "UTF-16"),
+            (b"\xb5\xa5\xba\xc5,b\n1,2\n", "--encoding gbk"),
+            (b"a,\n1,2\n", "column 2 has no name"),
+            (b"a,a\n1,2\n", "twice"),
+            (b"a,b\n1,\"2\n", "line 2 opens a quote"),
+        ] {
+            assert!(told(text).contains(word), "{}", told(text));
+        }
+        let none = read(Format::JsonLines, b"\n\n").unwrap_err();
+        assert!(matches!(none, Trouble::Empty));
+    }
+
+    #[test]
+    fn a_format_is_known_by_name_and_by_type() {
+        assert_eq!(Format::of_name("night.CSV"), Some(Format::Csv));
+        assert_eq!(Format::of_name("a.b.jsonl"), Some(Format::JsonLines));
+        assert_eq!(Format::of_name("csv"), None);
+        let typed = Format::of_type("text/csv; charset=utf-8");
+        assert_eq!(typed, Some(Format::Csv));
+        assert_eq!(Format::of_type("application/json"), None);
+    }
+
+    #[test]
+    fn values_are_texts_or_nothing() {
+        let text = br#"{"s":"x","n":1.50,"t":true,"z":null,"o":{}}"#;
+        let mut rows = Rows::open(Format::JsonLines, &text[..]).unwrap();
+        let row = rows.next().unwrap().unwrap().unwrap();
+        let value = |name| row.value(name).map(Cow::into_owned);
+        assert_eq!(value("s").as_deref(), Some("x"));
+        assert_eq!(value("n").as_deref(), Some("1.5"));
+        assert_eq!(value("t").as_deref(), Some("true"));
+        assert_eq!((value("z"), value("o"), value("q")), (None, None, None));
+    }
+}

@@ -1,0 +1,314 @@
+//! Whether a send may take place now: a place among the tool's sends, and for a resend a share of
+//! its budget.
+//!
+//! A first send that finds no place is refused before anything is recorded. A resend that is not
+//! allowed is told to the machine, which parks the call: its receipt was asked, the queue goes on,
+//! and its caller hears of no error. What is not limited asks nobody here.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::call;
+use super::drive::Drive;
+use super::limits::Slot;
+use super::limits::budget::{Paid, Payer, Unpaid};
+use super::limits::gate::{Entry, Permit};
+use super::routes::Route;
+use super::told::{BodyError, Problem};
+use crate::call::code::{Code, Repeat, Sent};
+use crate::call::id::ClientName;
+use crate::call::outcome::Outcome;
+use crate::call::step::{Event, Step};
+use crate::call::time::Mono;
+use crate::clock::Clock;
+use crate::telemetry::labels::{Bound, Denied, Limited};
+use crate::telemetry::metrics::{InFlight, Metrics};
+
+/// What a refused caller is told to wait.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What a send holds while it is under way.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    place: Option<Place>,
+    paid: Option<(Paid, InFlight)>,
+}
+
+/// A place among the sends, and its count.
+#[derive(Debug)]
+pub(super) struct Place {
+    permit: Permit,
+    _counted: InFlight,
+}
+
+/// A body that holds something until it has passed.
+pub(super) struct Holding<B> {
+    body: B,
+    _held: (Option<Slot>, Held),
+}
+
+impl Held {
+    /// A place, and for a resend what was paid for it.
+    pub(super) fn new(place: Option<Place>, paid: Option<(Paid, InFlight)>) -> Self {
+        let mut held = Self { place, paid };
+        held.recorded();
+        held
+    }
+
+    /// A place for a first send.
+    pub(super) const fn first(place: Option<Place>) -> Self {
+        Self { place, paid: None }
+    }
+
+    /// Whether there was nothing to hold.
+    pub(super) const fn is_nothing(&self) -> bool {
+        self.place.is_none() && self.paid.is_none()
+    }
+
+    /// The resend is on record, so that it counts.
+    pub(super) const fn recorded(&mut self) {
+        if let Some((paid, _)) = &mut self.paid {
+            paid.used();
+        }
+    }
+
+    /// The send has ended like this; what it held is free when this is dropped.
+    pub(super) fn ended(mut self, outcome: Outcome) -> Self {
+        if let Some(place) = &mut self.place {
+            place.permit.ended(is_fine(outcome));
+        }
+        self
+    }
+}
+
+/// Whether the tool is well, as far as one outcome tells.
+pub(super) fn is_fine(outcome: Outcome) -> bool {
+    match outcome {
+        Outcome::Answered(reading) => {
+            let status = reading.status().as_u16();
+            status < 500 && status != 429
+        }
+        Outcome::NotSent(_) | Outcome::Unclear(_) => false,
+    }
+}
+
+impl Route {
+    /// Counts a request against the rates of its route.
+    ///
+    /// # Errors
+    /// The rate that is used up.
+    pub fn admit(&self, client: &ClientName, metrics: &Metrics) -> Result<(), Box<Problem>> {
+        self.door.admit(client).map_err(|exceeded| {
+            metrics.bounds.inc(Bound::Rate);
+            let detail = format!(
+                "The rate of this {} ({}) is used up. Repeat under the same call id later.",
+                exceeded.whose, exceeded.rate
+            );
+            let mut problem = unseen(Code::RateLimited, detail);
+            problem.retry_after = Some(exceeded.retry_after());
+            problem.exceeded = Some(exceeded);
+            Box::new(problem)
+        })
+    }
+
+    /// A slot among the client's requests at once.
+    pub(super) fn slot(
+        &self,
+        client: &ClientName,
+        metrics: &Metrics,
+    ) -> Result<Option<Slot>, Problem> {
+        self.door.slot(client).map_err(|most| {
+            metrics.bounds.inc(Bound::ClientConcurrent);
+            let detail = format!(
+                "{most} requests of this client are under way, as many as the route allows at \
+                 once. Repeat under the same call id when one of them has ended."
+            );
+            unseen(Code::RateLimited, detail)
+        })
+    }
+
+    /// Whether a first send would have to wait for a place.
+    pub(super) fn is_busy(&self) -> bool {
+        self.spare.gate.as_ref().is_some_and(|gate| gate.is_busy())
+    }
+
+    /// A place among the tool's sends, waited for until `until`; `Err` when none came.
+    pub(super) async fn place(
+        &self,
+        client: &ClientName,
+        clock: &Clock,
+        until: Mono,
+    ) -> Result<Option<Place>, ()> {
+        let Some(gate) = &self.spare.gate else {
+            return Ok(None);
+        };
+        let permit = match gate.enter(client) {
+            Entry::Granted(permit) => permit,
+            Entry::Full => return Err(()),
+            Entry::Queued(waiting) => {
+                let _counted = self.metrics.limited(Limited::Waiting);
+                tokio::select! {
+                    biased;
+                    permit = waiting.turn() => permit.ok_or(())?,
+                    () = clock.sleep_until(until) => return Err(()),
+                }
+            }
+        };
+        Ok(Some(Place {
+            permit,
+            _counted: self.metrics.limited(Limited::Sends),
+        }))
+    }
+
+    /// Pays for a resend out of the tool's budget.
+    pub(super) fn pay(
+        &self,
+        payer: Payer<'_>,
+        now: Mono,
+    ) -> Result<Option<(Paid, InFlight)>, Denied> {
+        let Some(budget) = &self.spare.budget else {
+            return Ok(None);
+        };
+        let paid = budget.pay(payer, now);
+        let denied = |unpaid| match unpaid {
+            Unpaid::Budget => Denied::Budget,
+            Unpaid::Client => Denied::ClientRetries,
+        };
+        let counted = |paid| Some((paid, self.metrics.limited(Limited::Resends)));
+        paid.map(counted).map_err(denied)
+    }
+
+    /// The tool has answered a first send.
+    pub(super) fn answered(&self, now: Mono) {
+        if let Some(budget) = &self.spare.budget {
+            budget.answered(now);
+        }
+    }
+
+    /// Both for a resend, the budget first: it is not waited for.
+    pub(super) async fn resend(
+        &self,
+        payer: Payer<'_>,
+        client: &ClientName,
+        clock: &Clock,
+        until: Mono,
+    ) -> Result<Held, Denied> {
+        let paid = self.pay(payer, clock.mono())?;
+        let place = self.place(client, clock, until).await;
+        let place = place.map_err(|()| Denied::Concurrency)?;
+        Ok(Held { place, paid })
+    }
+}
+
+impl Drive {
+    /// What send `n` needs; the machine's word when it does not get it.
+    pub(super) async fn allowed(&mut self, resend: bool) -> Result<Held, Step> {
+        let spare = &self.call.route.spare;
+        if spare.gate.is_none() && spare.budget.is_none() {
+            return Ok(Held::default());
+        }
+        let now = self.now();
+        let policy = &self.call.route.conf.policy;
+        let until = match self.decider.deadline() {
+            Some(deadline) => {
+                let left = deadline.since(now);
+                now.after(left.saturating_sub(policy.timeouts.useful()))
+            }
+            // A round waits as long as its send would have taken.
+            None => now.after(policy.timeouts.attempt),
+        };
+        let (route, client) = (
+            std::sync::Arc::clone(&self.call.route),
+            self.call.client.clone(),
+        );
+        let clock = self.core.clock.clone();
+        let is_round = matches!(self.call.place, call::Place::Round(_));
+        let wish = async move {
+            let payer = match is_round {
+                true => Payer::Round,
+                false => Payer::Caller(&client),
+            };
+            if resend {
+                return route.resend(payer, &client, &clock, until).await;
+            }
+            let place = route.place(&client, &clock, until).await;
+            place.map(Held::first).map_err(|()| Denied::Concurrency)
+        };
+        match self.beside(wish, false).await? {
+            Ok(held) => Ok(held),
+            Err(denied) => {
+                self.call.route.metrics.denied.inc(denied);
+                tracing::info!(
+                    call_id = %self.call.call_id,
+                    reason = denied.as_str(),
+                    "a send is not allowed now; the call waits in the queue"
+                );
+                Err(self.on(Event::Denied))
+            }
+        }
+    }
+
+    /// Whether the next question may be asked: the first of a call always is.
+    pub(super) fn may_ask(&self) -> bool {
+        let Some(budget) = &self.call.route.spare.budget else {
+            return true;
+        };
+        let first = !self.decider.tally().was_asked();
+        let free = first || matches!(self.call.place, call::Place::Round(_));
+        let may = free || budget.may_ask(self.now());
+        if !may {
+            self.flow.metrics.bounds.inc(Bound::ReceiptQueries);
+        }
+        may
+    }
+}
+
+impl<B> Holding<B> {
+    pub(super) const fn new(body: B, slot: Option<Slot>, held: Held) -> Self {
+        Self {
+            body,
+            _held: (slot, held),
+        }
+    }
+}
+
+impl<B> Body for Holding<B>
+where
+    B: Body<Data = Bytes, Error = BodyError> + Unpin,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        std::pin::Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// No place among the tool's sends came free: nothing was recorded and nothing was sent.
+pub(super) fn overloaded(metrics: &Metrics, repeat: Repeat, sent: Sent) -> Problem {
+    metrics.bounds.inc(Bound::Concurrency);
+    let detail = "The tool has as many calls at once as upstream.concurrency allows, and no place \
+                  came free in time. Repeat under the same call id a little later.";
+    let mut problem = Problem::new(Code::Overloaded, detail, sent, repeat);
+    problem.retry_after = Some(SOON);
+    problem
+}
+
+fn unseen(code: Code, detail: String) -> Problem {
+    let mut problem = Problem::new(code, detail, Sent::Unknown, Repeat::SameCallIdOnly);
+    problem.retry_after = Some(SOON);
+    problem
+}
