@@ -265,8 +265,8 @@ fn by_hand(sends: &Sends) -> Option<Judgement> {
     Some(Judgement {
         verdict: Verdict::ManualResend,
         because: format!(
-            "An operator had it sent again (send {n}), under the same id. Whether that was a second \
-             effect depends on the tool recognising the id: compare its log with --log."
+            "An operator had it sent again (send {n}), under the same id. Whether that was a \
+             second effect depends on the tool recognising the id: compare its log with --log."
         ),
     })
 }
@@ -320,9 +320,9 @@ fn contradiction(facts: &Facts, sends: &Sends) -> Option<Judgement> {
     } else {
         let n = sends.denied_and_done()?;
         format!(
-            "The receipt said NOT_FOUND about send {n}, and that send was answered with success all \
-             the same: the receipt does not show work that is under way. Raise receipt.settle, or \
-             say receipt.records: commit."
+            "The receipt said NOT_FOUND about send {n}, and that send was answered with success \
+             all the same: the receipt does not show work that is under way. Raise receipt.settle, \
+             or say receipt.records: commit."
         )
     };
     Some(Judgement {
@@ -356,8 +356,9 @@ fn alone(facts: &Facts, sends: &Sends) -> Judgement {
         End::Answer { .. } | End::Receipt { .. } if open > 1 => judgement(
             Verdict::Unknown,
             format!(
-                "{open} sends may have reached the tool, all under one id, and no receipt rules one \
-                 of them out: it ran once if the tool recognises ids. Compare its log with --log."
+                "{open} sends may have reached the tool, all under one id, and no receipt rules \
+                 one of them out: it ran once if the tool recognises ids. Compare its \
+                 log with --log."
             ),
         ),
         End::Receipt { success } => judgement(Verdict::OnceByReceipt, settled_by_receipt(success)),
@@ -373,8 +374,8 @@ fn alone(facts: &Facts, sends: &Sends) -> Judgement {
 fn settled_by_receipt(success: bool) -> String {
     let word = if success { "done" } else { "failed" };
     format!(
-        "Its end was unclear, and instead of sending it again the gateway asked the tool's receipt, \
-         which says that it is {word}."
+        "Its end was unclear, and instead of sending it again the gateway asked the tool's \
+         receipt, which says that it is {word}."
     )
 }
 

@@ -68,8 +68,8 @@ fn text(note: &Note) -> String {
              --state REVERSED --route {route}"
         ),
         Event::Difference => format!(
-            "the tool of route {route} contradicted what was recorded, {count} time(s); nothing was \
-             changed: callgate why CALL_ID"
+            "the tool of route {route} contradicted what was recorded, {count} time(s); nothing \
+             was changed: callgate why CALL_ID"
         ),
         Event::OldestOver => format!(
             "the oldest unresolved call of route {route} is older than it may be: callgate dead \
