@@ -17,6 +17,7 @@ mod listener;
 pub mod operator;
 mod problem;
 mod shed;
+pub mod why;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -122,6 +123,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/metrics", get(health::metrics));
     let guarded = Router::new()
         .route("/api/v1/calls/{id}", get(api::call))
+        .route("/api/v1/calls/{id}/why", get(why::why))
         .merge(control::routes())
         .merge(batches::short())
         .merge(dead::routes())
@@ -188,10 +190,10 @@ fn starting() -> Problem {
 
 async fn nothing_here() -> Problem {
     let detail = "The operator's listener has /metrics, /livez, /readyz, /api/v1/calls/{id}, \
-                  /api/v1/dead-letters, /api/v1/dead-letters/{id} and its verbs, \
-                  /api/v1/differences, /api/v1/jobs, /api/v1/batches, /api/v1/config, \
-                  /api/v1/reload and /api/v1/retries. Callers' requests go to \
-                  the other address (`listen`).";
+                  /api/v1/calls/{id}/why, /api/v1/dead-letters, /api/v1/dead-letters/{id} and its \
+                  verbs, /api/v1/differences, /api/v1/jobs, /api/v1/batches, /api/v1/config, \
+                  /api/v1/reload and /api/v1/retries. Callers' requests go to the other address \
+                  (`listen`).";
     Problem::new(Code::NoRoute, detail)
 }
 

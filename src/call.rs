@@ -5,7 +5,9 @@
 //! schedule. Deliberately absent: bytes of requests and answers (the driver keeps them), and any
 //! serialisation.
 
+pub mod alert;
 pub mod code;
+pub mod history;
 pub mod id;
 pub mod machine;
 pub mod outcome;

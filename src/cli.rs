@@ -19,6 +19,7 @@ pub mod push;
 pub mod receipt;
 pub mod retries;
 pub mod serve;
+pub mod why;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -67,6 +68,8 @@ enum Command {
     Receipt(receipt::ReceiptArgs),
     /// Switch resends on or off while the gateway runs
     Retries(retries::RetriesArgs),
+    /// Tell why a call ran as it did: its timeline, and a verdict
+    Why(why::WhyArgs),
     /// Ask whether the gateway is ready; for containers and scripts
     Health(health::HealthArgs),
 }
@@ -109,6 +112,7 @@ fn perform(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Dead(command) => dead::run(&command, &cli.gateway.find()?, &mut printer)?,
         Command::Receipt(args) => receipt::run(&args, &cli.gateway.find()?, &mut printer)?,
         Command::Retries(args) => retries::run(&args, &cli.gateway.find()?, &mut printer)?,
+        Command::Why(args) => why::run(&args, || cli.gateway.find(), &mut printer)?,
         Command::Health(args) => health::run(&args, &cli.gateway.find()?, &mut printer)?,
     };
     Ok(exit.into())

@@ -2,12 +2,14 @@
 //!
 //! The second door to `flow`: the [`worker`] claims dead letters that are due and hands each to one
 //! round; [`verbs`] is what an operator may do about one of them, and [`job`] does it to many. What
-//! a round or an order does is decided below. Deliberately absent: alerts.
+//! a round or an order does is decided below. What people have to know of is told by [`alert`].
 
+pub mod alert;
 pub mod job;
 pub mod verbs;
 pub mod worker;
 
+pub use alert::Alerter;
 pub use job::Jobs;
 pub use verbs::Verbs;
 pub use worker::Worker;

@@ -5,6 +5,7 @@
 //! environment: a look-up function is passed in, so that tests and the demo bring their own; only
 //! [`load()`] asks the real one. Deliberately absent: carrying out what a reload brings (`app`).
 
+pub mod alert;
 mod build;
 pub mod clients;
 mod defaults;

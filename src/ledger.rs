@@ -11,6 +11,7 @@
 //! the one suite both pass. Deliberately absent: policy (who decides what is written is `flow`),
 //! time and chance (they come as arguments), and every form of "read, then write".
 
+pub mod alert;
 pub mod batch;
 #[cfg(test)]
 mod contract;
@@ -23,10 +24,12 @@ mod relay;
 mod rule;
 pub mod sqlite;
 pub mod step;
+pub mod story;
 pub mod view;
 
 use std::sync::Arc;
 
+pub use alert::{Told, Untold, Watch};
 pub use batch::Batches;
 pub use desk::Desk;
 pub use error::LedgerError;
@@ -37,11 +40,13 @@ pub use record::{
 pub use step::{
     Contradiction, Entry, Fact, FactWritten, Intention, News, Park, Place, Reason, Verdict, Written,
 };
+pub use story::Story;
 pub use view::{
     CallView, Cursor, DeadLetter, DeadState, Due, Filter, Health, OwnerTest, Page, Proof,
     ProofNote, Purged, Recovered, SettledBy, Settlement, Sort, Taker, Tally,
 };
 
+use crate::call::alert::Event;
 use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
 
@@ -105,12 +110,27 @@ pub trait Ledger: Batches + Desk {
     /// Every call with this id, of one client or of all. Empty when the ledger knows none.
     fn view(&self, client: Option<ClientName>, call_id: CallId) -> Pending<Vec<CallView>>;
 
+    /// The whole story of every call that `name` means, of one client or of all: as a call id, else
+    /// as an idempotency key or as the text one was made from. A read for people; it may look at
+    /// many rows.
+    fn stories(&self, client: Option<ClientName>, name: Arc<str>) -> Pending<Vec<Story>>;
+
     /// The dead letters that match, in the order of the filter, at most `limit` (and never more
     /// than [`PAGE_MAX`]), after `from`.
     fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page>;
 
     /// How many dead letters are in open states, for the gauges; by index.
     fn tally(&self) -> Pending<Vec<Tally>>;
+
+    /// What waits to be told, and whether rows are there that no note has yet; by index.
+    fn untold(&self, watches: Arc<[Watch]>) -> Pending<Untold>;
+
+    /// Takes up to `limit` new rows of each kind into the notes of those who want to be told, and
+    /// marks them: each is taken once. Whether there are more.
+    fn fold_alerts(&self, watches: Arc<[Watch]>, now: Wall, limit: usize) -> Pending<bool>;
+
+    /// Notes what became of the alert of a route and event.
+    fn alert_told(&self, route: Arc<str>, event: Event, told: Told, now: Wall) -> Pending<()>;
 
     /// Remembers what was found about a receipt endpoint.
     fn remember_proof(&self, endpoint: Arc<str>, proof: Proof, now: Wall) -> Pending<()>;

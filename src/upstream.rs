@@ -26,6 +26,7 @@ mod dial;
 mod exchange;
 #[doc(hidden)]
 pub mod fuzzing;
+mod hook;
 pub mod lines;
 mod payload;
 mod plain;
@@ -43,6 +44,7 @@ mod wire;
 pub use answer::Answer;
 pub use destination::{Destination, SetupError};
 pub use exchange::{Ended, Exchange, Mode, Outgoing, Terms};
+pub use hook::{Hook, HookFailure};
 pub use payload::{Payload, Upload};
 pub use receipt::ReceiptEndpoint;
 pub use reversal::ReversalEndpoint;

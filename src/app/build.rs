@@ -23,7 +23,8 @@ use super::upkeep::Upkeep;
 use super::{Ground, reach};
 use crate::admin::{self, Admin, BatchDoor, TokenDigest};
 use crate::batch::{self, Intake};
-use crate::compensate::{Jobs, Verbs, Worker};
+use crate::compensate::alert::Means;
+use crate::compensate::{Alerter, Jobs, Verbs, Worker};
 use crate::config::{Config, Source};
 use crate::entropy::Minter;
 use crate::flow::{Flow, LateRegistry, Promises, Retries, Routes};
@@ -81,6 +82,8 @@ pub(super) async fn build(
     let ledger_fails = Arc::new(AtomicBool::new(false));
     let upkeep = upkeep(&ground, &flow, observer, &ledger_fails);
     rest.spawn(upkeep.run(stop_rest.clone()));
+    let back = Core::start(cores.all().len(), ground.clock.clone());
+    tell_people(config, &ground, &flow, &back, (&rest, &stop_rest))?;
     let clients = Arc::new(ArcSwap::from_pointee(Clients::new(&config.clients)));
     let caller_door = CallerDoor {
         flow: Arc::clone(&flow),
@@ -96,7 +99,6 @@ pub(super) async fn build(
     rest.spawn(Arc::clone(&reloader).run(hung_up, stop_rest.clone()));
     ground.readiness.clear(Trouble::Starting, "");
 
-    let back = Core::start(cores.all().len(), ground.clock.clone());
     let stop_worker = CancellationToken::new();
     let batches = open_batches(&door, &flow, (&back, &stop_worker), minter);
     let verbs = Verbs::new(Arc::clone(&flow), back.clone());
@@ -153,6 +155,27 @@ fn upkeep(
         clock: ground.clock.clone(),
         ledger_fails: Arc::clone(ledger_fails),
     }
+}
+
+/// Starts the alerts of the routes that have a webhook.
+fn tell_people(
+    config: &Config,
+    ground: &Ground,
+    flow: &Flow,
+    core: &Core,
+    (rest, stop): (&TaskTracker, &CancellationToken),
+) -> Result<(), StartError> {
+    let means = Means {
+        ledger: Arc::clone(&flow.ledger),
+        core: core.clone(),
+        node: Arc::clone(&config.node),
+        metrics: Arc::clone(&ground.metrics),
+        readiness: Arc::clone(&ground.readiness),
+    };
+    if let Some(alerter) = Alerter::new(&config.routes, means, stop.clone())? {
+        rest.spawn(alerter.run());
+    }
+    Ok(())
 }
 
 /// Looks for the tools, then says that callers are served and where.

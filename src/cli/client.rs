@@ -61,6 +61,12 @@ impl Target {
         self
     }
 
+    /// Appends to the path as it is written.
+    pub(super) fn plain(mut self, path: &str) -> Self {
+        self.0.push_str(path);
+        self
+    }
+
     /// Adds a query parameter, when it has a value.
     pub(super) fn with(mut self, name: &str, value: Option<&str>) -> Self {
         if let Some(value) = value {

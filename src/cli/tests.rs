@@ -59,6 +59,8 @@ fn every_command_of_the_documentation_parses() {
         "callgate --admin gw:9090 -o json receipt ord-1",
         "callgate health",
         "callgate health --live",
+        "callgate why ord-1 --client billing -o json",
+        "callgate why k1 --ledger callgate.db --log tool.log --log-field /ctx/id --log-executed done",
     ];
     for line in lines {
         assert!(parse(line).is_ok(), "{line}: {}", parse(line).unwrap_err());
@@ -75,6 +77,8 @@ fn wrong_lines_are_usage_errors() {
         "callgate dead list --limit many",
         "callgate receipt",
         "callgate dead list -o xml",
+        "callgate why",
+        "callgate why ord-1 --log-field id",
         "callgate dead resolve ord-1 --note carrier-says-so",
         "callgate dead resolve ord-1 --as maybe --note x",
         "callgate dead resolve ord-1 --as success",
@@ -149,6 +153,7 @@ fn run_at(url: &str, line: &str) -> Result<(Exit, String), Failure> {
     let mut printer = Printer::new(cli.gateway.output, &mut out);
     let gateway = cli.gateway.find()?;
     let exit = match cli.command {
+        Command::Why(args) => why::run(&args, || Ok(gateway), &mut printer),
         Command::Push(args) => push::run(&args, &gateway, &mut printer),
         Command::Batch(command) => batch::run(&command, &gateway, &mut printer),
         Command::Dead(command) => dead::run(&command, &gateway, &mut printer),
@@ -225,6 +230,19 @@ fn commands_end_as_the_gateway_answers() {
         ("receipt ord/1 --token wrong", Exit::Failed, ""),
         ("health", Exit::Ok, "ready\n[+] ledger\n"),
         ("health --live", Exit::Ok, "alive\n"),
+        (
+            "why ord/1 --token t",
+            Exit::Ok,
+            "call id  ord/1\nverdict  receipt-and",
+        ),
+        (
+            "why ord/1 --token t -o ndjson",
+            Exit::Ok,
+            "{\"asked\":\"ord/1\",\"found\":\"call-id\",",
+        ),
+        ("why nobody --token t", Exit::NotFound, ""),
+        ("why ord/1 --ledger no-such.db", Exit::Usage, ""),
+        ("why ord/1 --token t --log no-such.log", Exit::Usage, ""),
     ];
     for (line, expected, begins) in table {
         let ended = gateway.run(line);

@@ -14,6 +14,7 @@ use super::resolved::{
 };
 use super::route::{BodyLimits, Idempotency, KeyHash, PoolConfig, ResultPointers};
 use super::template::JsonPointer;
+use crate::call::alert::Event;
 use crate::call::outcome::Cause;
 use crate::call::policy::{
     BelieveNotFound, Compensation, OnClientGone, OnFailed, Policy, Receipts, Records, ResendOn,
@@ -32,6 +33,10 @@ pub(super) const NODE: &str = "callgate";
 pub(super) const LATE_MAX: usize = 64;
 /// Rounds of one route that may run at once.
 pub(super) const COMPENSATION_WORKERS: usize = 8;
+/// What people are told of once a webhook is named.
+pub(super) const ALERT_ON: [Event; 3] = [Event::Manual, Event::Reversed, Event::Difference];
+/// One alert per route and event within this time: an incident is told at once, and then hourly.
+pub(super) const ALERT_REPEAT: Duration = Duration::from_secs(3_600);
 /// The longest receipt read.
 pub(super) const RECEIPT_BODY_MAX: usize = 1 << 20;
 /// Where a tool is asked, when its path is not given.

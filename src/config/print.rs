@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::alert::AlertRule;
 use super::clients::Client;
 use super::file::fill::escape;
 use super::file::to_yaml;
@@ -327,8 +328,32 @@ fn show_compensation(route: &Route) -> Value {
         "on_failed": word(compensation.on_failed),
         "reversible": route.reversible,
     });
+    if let Some(rule) = &route.alert {
+        shown["alert"] = show_alert(rule);
+    }
     if let (Some(rule), Some(numbers)) = (&route.reversal, compensation.reversal) {
         shown["reversal"] = show_reversal(rule, numbers);
+    }
+    shown
+}
+
+/// The path of a webhook often is its secret.
+fn show_alert(rule: &AlertRule) -> Value {
+    let masked = |name: &http::HeaderName| (name.as_str().to_owned(), MASK.into());
+    let mut shown = json!({
+        "webhook": format!("{}/{MASK}", rule.origin()),
+        "on": rule.on.iter().copied().map(word).collect::<Vec<_>>(),
+        "repeat": show_duration(rule.repeat),
+        "headers": Value::Object(rule.headers.keys().map(masked).collect()),
+    });
+    if let Some(age) = rule.oldest_over {
+        shown["oldest_over"] = show_duration(age).into();
+    }
+    if let Some(ca) = &rule.ca {
+        shown["ca_file"] = escape(&ca.path.display().to_string()).into();
+    }
+    if let Some(secret) = &rule.secret {
+        shown["secret_file"] = escape(&secret.path().display().to_string()).into();
     }
     shown
 }

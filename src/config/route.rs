@@ -12,6 +12,7 @@ use http::header::HeaderName;
 use http::{HeaderMap, Method, StatusCode};
 use jiff::tz::TimeZone;
 
+use super::alert::AlertRule;
 use super::key_template::KeyTemplate;
 use super::limits::{Concurrency, RetryBudget, RouteLimits};
 use super::matcher::Matcher;
@@ -59,6 +60,8 @@ pub struct Route {
     pub formerly: Vec<Arc<str>>,
     /// Rounds of this route that may run at once (`compensation.workers`).
     pub compensation_workers: usize,
+    /// Who is told when a human is needed; `None`: nobody.
+    pub alert: Option<Arc<AlertRule>>,
     /// The numbers and choices one call lives by; each call keeps its own `Arc`.
     pub policy: Arc<Policy>,
 }

@@ -4,6 +4,7 @@
 use super::*;
 
 mod accepted;
+mod alerts;
 mod chains;
 mod clients;
 mod refused;

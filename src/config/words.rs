@@ -6,6 +6,7 @@ use super::resolved::{LogFormat, LogLevel, Sync};
 use super::route::{
     Accepted, Credentials, DetectNewIds, HostMode, KeyHash, ResponseMode, UpstreamKind,
 };
+use crate::call::alert::Event;
 use crate::call::outcome::Cause;
 use crate::call::policy::{BelieveNotFound, OnClientGone, OnFailed, Records, UnresolvedAnswer};
 
@@ -54,6 +55,7 @@ words! {
     BelieveNotFound { Proven = "proven", Always = "always" }
     OnClientGone { Finish = "finish", Cancel = "cancel" }
     OnFailed { Drop = "drop", Keep = "keep" }
+    Event { Manual = "manual", Reversed = "reversed", Difference = "difference" }
     Records { Arrival = "arrival", Commit = "commit" }
     UnresolvedAnswer { Problem = "problem", Upstream = "upstream" }
 }

@@ -3,6 +3,7 @@
 //! The functions take a factory and wait inline, so that they say nothing about threads and
 //! runtimes; what only a file can do wrong is tested beside `sqlite`.
 
+pub(super) mod alerts;
 pub(super) mod aliases;
 pub(super) mod batches;
 pub(super) mod claims;
@@ -16,6 +17,7 @@ mod model;
 pub(super) mod names;
 pub(super) mod reversal;
 pub(super) mod rounds;
+pub(super) mod stories;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,6 +162,22 @@ macro_rules! suite {
                 proofs_are_remembered,
                 a_closed_ledger_says_so,
                 the_ledger_knows_since_when,
+            }
+            alerts {
+                a_row_is_taken_into_an_alert_once,
+                a_round_that_ends_in_front_of_a_human_is_taken_too,
+                a_difference_is_taken_once_per_kind,
+                what_comes_up_in_the_window_is_held_for_the_next_alert,
+                a_failed_delivery_is_kept_with_its_tries,
+                the_oldest_open_call_is_told_by_route,
+                many_rows_are_taken_in_pieces,
+            }
+            stories {
+                a_call_is_found_by_its_id_an_alias_and_its_key,
+                earlier_lives_of_an_id_are_told,
+                an_earlier_dead_letter_stays_in_the_story,
+                calls_that_may_be_the_same_are_named,
+                an_id_of_several_clients_has_several_stories,
             }
             desk {
                 a_resolved_call_is_settled_by_an_operator_with_a_line,

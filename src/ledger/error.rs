@@ -25,6 +25,12 @@ pub enum LedgerError {
         /// The process that holds it, when it left its number.
         holder: Option<u32>,
     },
+    /// A ledger that was to be read is not there.
+    #[error("there is no ledger {}; ledger.url of the configuration says where it is", path.display())]
+    NoFile {
+        /// The file.
+        path: PathBuf,
+    },
     /// The folder the file should be in does not exist.
     #[error(
         "the ledger {} cannot be created: the folder {} does not exist; create it or change \

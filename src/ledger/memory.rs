@@ -4,12 +4,14 @@
 //! order of everything and needs no runtime. It can be told to fail, which a real disk cannot.
 //! Deliberately absent: speed. It walks its rows where SQLite has an index.
 
+mod alerts;
 mod batch;
 mod claims;
 mod desk;
 mod list;
 mod queue;
 mod row;
+mod story;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +20,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::alert::{Told, Untold, Watch};
 use super::error::Cause;
 use super::rule::Weight;
+use super::story::Story;
 use super::{
     Begun, CallView, Claim, Cursor, Due, Entry, Fact, FactWritten, Filter, Health, Intention,
     Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
     Recovered, RowId, Taker, Tally, Written,
 };
+use crate::call::alert::Event;
 use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
 use queue::Lease;
@@ -47,8 +52,9 @@ struct Books {
     proofs: BTreeMap<Arc<str>, ProofNote>,
     /// Ids their clients have undone, each at one upstream.
     undone: BTreeMap<(CallId, ClientName, Arc<str>), Wall>,
-    /// Ids that came with another call's key: that call's row and life.
-    aliases: BTreeMap<(CallId, ClientName), (RowId, u32)>,
+    /// Ids that came with another call's key: that call's row and life, and when.
+    aliases: BTreeMap<(CallId, ClientName), (RowId, u32, Wall)>,
+    alerts: alerts::Alerts,
     last_row: i64,
     batches: batch::Shelf,
     desk: desk::Drawer,
@@ -153,16 +159,11 @@ impl Books {
     }
 
     fn note(&mut self, row: RowId, life: u32, entries: Vec<Entry>) {
-        let Some(row) = self.rows.get_mut(&row).filter(|row| row.view.life == life) else {
+        let Some(row) = self.rows.get_mut(&row) else {
             return;
         };
         for entry in entries {
-            match entry {
-                Entry::Differs { at, kind, told } => {
-                    row.differ(at, kind, &told);
-                }
-                other => row.note([other]),
-            }
+            row.note_of(life, entry);
         }
     }
 
@@ -176,7 +177,8 @@ impl Books {
             .collect();
         for row in &ripe {
             self.rows.remove(row);
-            self.aliases.retain(|_, (of, _)| of != row);
+            self.aliases.retain(|_, (of, ..)| of != row);
+            self.forget_alerts(*row);
             self.desk.forget(*row);
         }
         self.undone.retain(|_, at| at.after(retention) > now);
@@ -262,12 +264,28 @@ impl Ledger for MemoryLedger {
         })
     }
 
+    fn stories(&self, client: Option<ClientName>, name: Arc<str>) -> Pending<Vec<Story>> {
+        self.read(|books| books.stories(client.as_ref(), &name))
+    }
+
     fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page> {
         self.read(|books| books.dead_letters(&filter, from, limit))
     }
 
     fn tally(&self) -> Pending<Vec<Tally>> {
         self.read(Books::tally)
+    }
+
+    fn untold(&self, watches: Arc<[Watch]>) -> Pending<Untold> {
+        self.read(|books| books.untold(&watches))
+    }
+
+    fn fold_alerts(&self, watches: Arc<[Watch]>, now: Wall, limit: usize) -> Pending<bool> {
+        self.write(|books| books.fold_alerts(&watches, now, limit))
+    }
+
+    fn alert_told(&self, route: Arc<str>, event: Event, told: Told, now: Wall) -> Pending<()> {
+        self.write(|books| books.alert_told(&route, event, told, now))
     }
 
     fn remember_proof(&self, endpoint: Arc<str>, proof: Proof, now: Wall) -> Pending<()> {

@@ -9,6 +9,7 @@
 //! Deliberately absent: a connection pool, a statement outside a transaction, and reading what a
 //! step depends on anywhere but inside that step.
 
+mod alerts;
 mod append;
 mod batch;
 mod begin;
@@ -27,6 +28,8 @@ mod reader;
 mod reply;
 mod reversal;
 mod shared;
+pub mod stopped;
+mod story;
 mod sweep;
 mod words;
 mod writer;
@@ -46,14 +49,17 @@ use db::Db;
 use queue::Lane;
 use shared::Shared;
 
+use super::alert::{Told, Untold, Watch};
 use super::error::Cause;
 use super::relay::Wakes;
 use super::step::{Entry, Fact, FactWritten, Intention, Written};
+use super::story::Story;
 use super::view::{
     CallView, Cursor, Due, Filter, Health, OwnerTest, Page, Proof, ProofNote, Purged, Recovered,
     Taker, Tally,
 };
 use super::{Begun, Claim, Ledger, LedgerError, NewCall, Owner, Pending, RowId};
+use crate::call::alert::Event;
 use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
 
@@ -272,12 +278,32 @@ impl Ledger for SqliteLedger {
         self.read(move |conn| read::calls(conn, client.as_ref(), &call_id))
     }
 
+    fn stories(&self, client: Option<ClientName>, name: Arc<str>) -> Pending<Vec<Story>> {
+        self.read(move |conn| story::stories(conn, client.as_ref(), &name))
+    }
+
     fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page> {
         self.read(move |conn| list::dead_letters(conn, &filter, from, limit))
     }
 
     fn tally(&self) -> Pending<Vec<Tally>> {
         self.read(read::tally)
+    }
+
+    fn untold(&self, watches: Arc<[Watch]>) -> Pending<Untold> {
+        self.read(move |conn| alerts::untold(conn, &watches))
+    }
+
+    fn fold_alerts(&self, watches: Arc<[Watch]>, now: Wall, limit: usize) -> Pending<bool> {
+        self.write(Lane::Reserved, move |db| {
+            alerts::fold(db, &watches, now, limit)
+        })
+    }
+
+    fn alert_told(&self, route: Arc<str>, event: Event, told: Told, now: Wall) -> Pending<()> {
+        self.write(Lane::Reserved, move |db| {
+            alerts::told(db, &route, event, told, now)
+        })
     }
 
     fn remember_proof(&self, endpoint: Arc<str>, proof: Proof, now: Wall) -> Pending<()> {

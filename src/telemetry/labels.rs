@@ -159,6 +159,14 @@ labels! {
         Reversal = "reversal",
     }
 
+    /// How a try to deliver an alert ended.
+    Alert {
+        /// The receiver took it.
+        Delivered = "delivered",
+        /// It did not; the alert is tried again.
+        Failed = "failed",
+    }
+
     /// What the limits of a tool count at the moment.
     Limited {
         /// Sends that hold a place.
@@ -333,6 +341,7 @@ mod tests {
         closed::<OpenState>();
         closed::<Round>();
         closed::<Difference>();
+        closed::<Alert>();
         closed::<Bound>();
         closed::<Limited>();
         closed::<Reload>();

@@ -17,7 +17,7 @@ use prometheus::{
 };
 
 use super::labels::{
-    AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, Limited, OpenState, Refusal,
+    Alert, AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, Limited, OpenState, Refusal,
     Reload, Round, UndoResult,
 };
 use super::names::{self, Name, ROUTE, ROUTE_GONE};
@@ -79,6 +79,8 @@ pub struct RouteMetrics {
     pub reversals: Counters<UndoResult>,
     /// One per contradiction to what was settled.
     pub differences: Counters<Difference>,
+    /// One per try to deliver an alert.
+    pub alerts: Counters<Alert>,
     /// One per problem told to a caller.
     pub refused: Counters<Refusal>,
     /// One per call id made by the gateway.
@@ -89,6 +91,7 @@ pub struct RouteMetrics {
     limited: Box<[IntGauge]>,
     receipt_broken: IntGauge,
     retries_enabled: IntGauge,
+    alerts_undelivered: IntGauge,
     call_duration: Histogram,
     attempt_duration: Histogram,
 }
@@ -127,6 +130,7 @@ struct Families {
     rounds: IntCounterVec,
     reversals: IntCounterVec,
     differences: IntCounterVec,
+    alerts: IntCounterVec,
     refused: IntCounterVec,
     backfilled: IntCounterVec,
     suspected: IntCounterVec,
@@ -134,6 +138,7 @@ struct Families {
     limited: IntGaugeVec,
     receipt_broken: IntGaugeVec,
     retries_enabled: IntGaugeVec,
+    alerts_undelivered: IntGaugeVec,
     call_duration: HistogramVec,
     attempt_duration: HistogramVec,
     dead_letters: IntGaugeVec,
@@ -268,6 +273,7 @@ impl RouteMetrics {
             rounds: Counters::of(&families.rounds, own),
             reversals: Counters::of(&families.reversals, own),
             differences: Counters::of(&families.differences, own),
+            alerts: Counters::of(&families.alerts, own),
             refused: Counters::of(&families.refused, own),
             backfilled: families.backfilled.with_label_values(&[route]),
             suspected: families.suspected.with_label_values(&[route]),
@@ -281,6 +287,7 @@ impl RouteMetrics {
                 enabled.set(1);
                 enabled
             },
+            alerts_undelivered: families.alerts_undelivered.with_label_values(&[route]),
             call_duration: families.call_duration.with_label_values(&[route]),
             attempt_duration: families.attempt_duration.with_label_values(&[route]),
         }
@@ -324,6 +331,12 @@ impl RouteMetrics {
     /// Notes whether calls may be sent again.
     pub fn retries_enabled(&self, enabled: bool) {
         self.retries_enabled.set(i64::from(enabled));
+    }
+
+    /// Notes how many alerts could not be delivered yet.
+    pub fn alerts_undelivered(&self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.alerts_undelivered.set(count);
     }
 
     /// Notes whether the receipt endpoint is found broken.
@@ -372,6 +385,7 @@ impl Families {
             rounds: counters(registry, names::ROUNDS),
             reversals: counters(registry, names::REVERSALS),
             differences: counters(registry, names::DIFFERENCES),
+            alerts: counters(registry, names::ALERTS),
             refused: counters(registry, names::REFUSED),
             backfilled: counters(registry, names::BACKFILLED),
             suspected: counters(registry, names::SUSPECTED),
@@ -379,6 +393,7 @@ impl Families {
             limited: gauges(registry, names::LIMITED),
             receipt_broken: gauges(registry, names::RECEIPT_BROKEN),
             retries_enabled: gauges(registry, names::RETRIES_ENABLED),
+            alerts_undelivered: gauges(registry, names::ALERTS_UNDELIVERED),
             call_duration: histograms(registry, names::CALL_DURATION, &CALL_BUCKETS),
             attempt_duration: histograms(registry, names::ATTEMPT_DURATION, &CALL_BUCKETS),
             dead_letters: gauges(registry, names::DEAD_LETTERS),

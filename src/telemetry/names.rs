@@ -67,6 +67,10 @@ names! {
         "Sends of undo requests, by how they ended.";
     DIFFERENCES = "callgate_differences_total", Some("kind"), true,
         "Answers and receipts that contradict what is already settled.";
+    ALERTS = "callgate_alerts_total", Some("result"), true,
+        "Tries to deliver an alert, by how they ended.";
+    ALERTS_UNDELIVERED = "callgate_alerts_undelivered", None, true,
+        "Alerts that could not be delivered yet and are tried again.";
     BACKFILLED = "callgate_backfilled_call_ids_total", None, true,
         "Call ids the gateway made because the client sent none.";
     SUSPECTED = "callgate_suspected_repeats_total", None, true,

@@ -21,6 +21,8 @@ pub enum Trouble {
     ReceiptsBroken,
     /// A tool could not be reached.
     ToolUnreachable,
+    /// Alerts of a route cannot be delivered.
+    AlertsUndelivered,
     /// The newest configuration file is bad; an older one is in use.
     Configuration,
 }
@@ -53,6 +55,7 @@ impl Trouble {
             Self::Ledger => "ledger",
             Self::ReceiptsBroken => "receipt-endpoint-broken",
             Self::ToolUnreachable => "unreachable-tool",
+            Self::AlertsUndelivered => "undelivered-alerts",
             Self::Configuration => "configuration",
         }
     }
@@ -62,7 +65,10 @@ impl Trouble {
     pub const fn blocks(self) -> bool {
         match self {
             Self::Starting | Self::Draining | Self::Ledger => true,
-            Self::ReceiptsBroken | Self::ToolUnreachable | Self::Configuration => false,
+            Self::ReceiptsBroken
+            | Self::ToolUnreachable
+            | Self::AlertsUndelivered
+            | Self::Configuration => false,
         }
     }
 }

@@ -42,3 +42,4 @@ mod scopes;
 mod telemetry;
 mod tunnels;
 mod waiting;
+mod why;

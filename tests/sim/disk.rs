@@ -9,6 +9,7 @@ mod desk;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use callgate::call::alert;
 use callgate::call::id::{CallId, ClientName};
 use callgate::call::time::Wall;
 use callgate::ledger::error::Cause;
@@ -16,7 +17,7 @@ use callgate::ledger::memory::MemoryLedger;
 use callgate::ledger::{
     Begun, CallView, Claim, Cursor, Due, Entry, Fact, FactWritten, Filter, Health, Intention,
     Ledger, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
-    Recovered, RowId, Taker, Tally, Written,
+    Recovered, RowId, Story, Taker, Tally, Told, Untold, Watch, Written,
 };
 
 use parking_lot::Mutex;
@@ -260,6 +261,33 @@ impl Ledger for Book {
         self.write(self.tell(|| format!("proof {proof:?}")), move |ledger| {
             ledger.remember_proof(endpoint, proof, now)
         })
+    }
+
+    fn stories(&self, client: Option<ClientName>, name: Arc<str>) -> Pending<Vec<Story>> {
+        self.inner.stories(client, name)
+    }
+
+    fn untold(&self, watches: Arc<[Watch]>) -> Pending<Untold> {
+        self.inner.untold(watches)
+    }
+
+    fn fold_alerts(&self, watches: Arc<[Watch]>, now: Wall, limit: usize) -> Pending<bool> {
+        self.write(self.tell(|| "fold alerts".to_owned()), move |ledger| {
+            ledger.fold_alerts(watches, now, limit)
+        })
+    }
+
+    fn alert_told(
+        &self,
+        route: Arc<str>,
+        event: alert::Event,
+        told: Told,
+        now: Wall,
+    ) -> Pending<()> {
+        self.write(
+            self.tell(|| format!("alert told {told:?}")),
+            move |ledger| ledger.alert_told(route, event, told, now),
+        )
     }
 
     fn proofs(&self) -> Pending<Vec<ProofNote>> {

@@ -8,8 +8,11 @@ use http::StatusCode;
 
 use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
 use crate::call::outcome::{Cause, Outcome, Reading, Unclear};
+use crate::call::policy::Policy;
 use crate::call::receipt::{Answer, Doubt, State as Is};
 use crate::call::time::Wall;
+use crate::config::snapshot;
+use crate::ledger::story::{Found, Story};
 use crate::ledger::view::Difference;
 use crate::ledger::{
     CallView, Contradiction, DeadLetter, DeadState, Entry, Kept, Owner, Reply, RowId, SettledBy,
@@ -141,5 +144,20 @@ pub(crate) fn dead(id: &str) -> DeadLetter {
         by_hand: false,
         reversals: 0,
         last_receipt: None,
+    }
+}
+
+/// The story of a call that has nothing else.
+pub(crate) fn story(call: &CallView) -> Story {
+    Story {
+        found: Found::CallId,
+        remembered_until: NOON.after(Duration::from_secs(86_400)),
+        policy: snapshot::encode(&Policy::default()).into(),
+        past: Vec::new(),
+        aliases: Vec::new(),
+        acts: Vec::new(),
+        kin: Vec::new(),
+        searched_all: true,
+        call: call.clone(),
     }
 }

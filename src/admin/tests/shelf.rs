@@ -4,12 +4,14 @@
 mod batches;
 mod desk;
 
+use super::fixture;
 use super::*;
+use crate::call::alert::Event;
 use crate::call::id::{CallId, ClientName};
 use crate::ledger::{
     Begun, CallView, Claim, Cursor, DeadLetter, Due, Entry, Fact, FactWritten, Filter, Health,
     Intention, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
-    Recovered, RowId, Taker, Tally, Written,
+    Recovered, RowId, Story, Taker, Tally, Told, Untold, Watch, Written,
 };
 use parking_lot::Mutex;
 
@@ -103,6 +105,28 @@ impl Ledger for Shelf {
         refused()
     }
     fn remember_proof(&self, _: Arc<str>, _: Proof, _: Wall) -> Pending<()> {
+        refused()
+    }
+    fn stories(&self, client: Option<ClientName>, name: Arc<str>) -> Pending<Vec<Story>> {
+        let meant = |call: &&CallView| {
+            call.call_id.as_str() == &*name
+                && client.as_ref().is_none_or(|client| *client == call.client)
+        };
+        let told: Vec<_> = self
+            .calls
+            .iter()
+            .filter(meant)
+            .map(fixture::story)
+            .collect();
+        self.read(&told)
+    }
+    fn untold(&self, _: Arc<[Watch]>) -> Pending<Untold> {
+        refused()
+    }
+    fn fold_alerts(&self, _: Arc<[Watch]>, _: Wall, _: usize) -> Pending<bool> {
+        refused()
+    }
+    fn alert_told(&self, _: Arc<str>, _: Event, _: Told, _: Wall) -> Pending<()> {
         refused()
     }
     fn proofs(&self) -> Pending<Vec<ProofNote>> {

@@ -75,6 +75,7 @@ impl Builder<'_> {
             compensation_workers: scope
                 .section("compensation")
                 .whole("workers", defaults::COMPENSATION_WORKERS),
+            alert: self.alert(&scope.section("compensation").section("alert")),
             policy: Arc::new(self.policy(&scope, receipts, numbers)),
             name,
             upstream,

@@ -92,6 +92,21 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// A duration that was written.
+    #[must_use]
+    pub(super) fn duration_set(&self, key: &str) -> Option<Duration> {
+        match self.get(key) {
+            Some((Value::Duration(read), _)) => Some(*read),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing of the section was written in any layer.
+    #[must_use]
+    pub(super) fn is_empty(&self) -> bool {
+        self.layers.iter().all(|(entries, _)| entries.is_empty())
+    }
+
     /// A size, or the default.
     #[must_use]
     pub(super) fn size(&self, key: &str, default: usize) -> usize {

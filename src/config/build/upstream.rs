@@ -29,7 +29,7 @@ impl Builder<'_> {
             strip_prefix: self.parsed(scope, "strip_prefix", names::prefix),
             host: scope.word("host", HostMode::Tool),
             headers: self.own_headers(scope),
-            ca: self.ca_file(scope, &endpoint),
+            ca: self.ca_file(scope, "url", &endpoint),
             kind: scope.word("kind", UpstreamKind::Tool),
             pool: PoolConfig {
                 idle: pool.duration("idle", idle.idle),
@@ -84,19 +84,25 @@ impl Builder<'_> {
     }
 
     /// Notes a mistake whose source line is not to be shown.
-    fn refuse_secret(&mut self, path: &Path, message: &str) {
+    pub(super) fn refuse_secret(&mut self, path: &Path, message: &str) {
         self.refuse(path, message);
         if let Some(last) = self.mistakes.last_mut() {
             last.secret = true;
         }
     }
 
-    fn ca_file(&mut self, scope: &Scope<'_>, endpoint: &Endpoint) -> Option<CaFile> {
+    /// The certificates of `ca_file`, for the address that `url` names.
+    pub(super) fn ca_file(
+        &mut self,
+        scope: &Scope<'_>,
+        url: &str,
+        endpoint: &Endpoint,
+    ) -> Option<CaFile> {
         let (text, at) = scope.text("ca_file")?;
-        if !endpoint.https && !scope.any_bad(&["url"]) {
+        if !endpoint.https && !scope.any_bad(&[url]) {
             self.refuse(
                 &at,
-                "only an https:// upstream has certificates; remove this key",
+                "only an https:// address has certificates; remove this key",
             );
             return None;
         }

@@ -4,6 +4,7 @@
 //! table, so none of them can know a key the others do not. Deliberately absent: default values,
 //! which are code (`defaults`), and rules between keys, which are checks (`build`).
 
+use crate::call::alert::Event;
 use crate::call::outcome::Cause;
 use crate::call::policy::{
     BelieveNotFound, MAX_RETRIES_MAX, OnClientGone, OnFailed, Records, UnresolvedAnswer,

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::sqlite::{Options, SqliteLedger, Sync};
-use crate::ledger::{Entry, OwnerTest, RowId, StoredUndo, Taker};
+use crate::ledger::{Entry, OwnerTest, RowId, StoredUndo, Taker, Watch};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -323,6 +323,41 @@ impl Walk {
         )
     }
 
+    /// The whole stories, and what people would be told of.
+    fn stories(&self) -> String {
+        let ledger = &self.world.ledger;
+        let mut all = String::new();
+        for name in ["c0", "c1", "c2", "k0", "k1"] {
+            for mut story in ledger.stories(None, name.into()).wait().unwrap() {
+                story
+                    .past
+                    .iter_mut()
+                    .for_each(|life| sort(&mut life.history));
+                let call = told(story.call.clone());
+                sort(&mut story.call.history);
+                all += &format!(
+                    "{name} {call} {:#?}{:#?}{:#?}",
+                    story.past, story.kin, story.aliases
+                );
+            }
+        }
+        let watch = |route: &str| Watch {
+            route: route.into(),
+            events: crate::call::alert::Event::ALL.to_vec(),
+            repeat: Duration::from_secs(60),
+        };
+        let watches: Arc<[Watch]> = Arc::from(["orders", "returns"].map(watch));
+        let more = ledger.fold_alerts(Arc::clone(&watches), self.now, 999);
+        assert!(!more.wait().unwrap());
+        let mut untold = ledger.untold(watches).wait().unwrap();
+        // Which of many are named is the ledger's own business.
+        untold
+            .notes
+            .iter_mut()
+            .for_each(|note| note.examples.clear());
+        format!("{all}{untold:#?}")
+    }
+
     /// Everything the ledger knows.
     fn everything(&self) -> String {
         // A reader sees what is committed: let the history of the last step be that.
@@ -354,7 +389,7 @@ impl Walk {
             .map(|t| format!("{t:?}"))
             .collect();
         tally.sort();
-        format!("{all}{:#?} {tally:#?}", page.items)
+        format!("{all}{:#?} {tally:#?}{}", page.items, self.stories())
     }
 }
 
@@ -371,9 +406,12 @@ fn news(n: u8) -> News {
 
 /// A call as text. The order of history within one instant is the ledger's own business.
 fn told(mut call: CallView) -> String {
-    call.history
-        .sort_by_key(|entry| (entry.at(), format!("{entry:?}")));
+    sort(&mut call.history);
     format!("{call:#?}")
+}
+
+fn sort(history: &mut [Entry]) {
+    history.sort_by_key(|entry| (entry.at(), format!("{entry:?}")));
 }
 
 /// Equal, or the first lines that are not.

@@ -78,7 +78,7 @@ impl Books {
             if !holder.held().is_free(now) {
                 let same = holder.is_same(&new);
                 if same {
-                    let first = (holder.view.row, holder.view.life);
+                    let first = (holder.view.row, holder.view.life, now);
                     self.aliases.insert((new.call_id, client), first);
                 }
                 return Begun::KeyTaken(holder.known(same, now));
@@ -108,7 +108,7 @@ impl Books {
 
     /// The call whose key this id came with, in the life it had then.
     pub(super) fn by_alias(&mut self, name: &(CallId, ClientName)) -> Option<&mut Row> {
-        let (row, life) = self.aliases.get(name)?;
+        let (row, life, _) = self.aliases.get(name)?;
         self.rows.get_mut(row).filter(|row| row.view.life == *life)
     }
 
@@ -122,7 +122,7 @@ impl Books {
             .aliases
             .iter()
             .filter(move |((id, client), _)| id == call_id && is_meant(client));
-        names.filter_map(|(_, (row, life))| {
+        names.filter_map(|(_, (row, life, _))| {
             let row = self.rows.get(row)?;
             (row.view.life == *life).then_some(row)
         })

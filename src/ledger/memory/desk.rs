@@ -54,10 +54,7 @@ impl Desk for MemoryLedger {
     }
 
     fn audit(&self, row: RowId) -> Pending<Vec<AuditLine>> {
-        self.read(|books| {
-            let lines = books.desk.lines.iter().filter(|(of, _)| *of == row);
-            lines.map(|(_, line)| line.clone()).collect()
-        })
+        self.read(|books| books.audit_of(row))
     }
 
     fn differences(
@@ -136,6 +133,12 @@ impl Desk for MemoryLedger {
 }
 
 impl Books {
+    /// The lines about a row, oldest first.
+    pub(super) fn audit_of(&self, row: RowId) -> Vec<AuditLine> {
+        let lines = self.desk.lines.iter().filter(|(of, _)| *of == row);
+        lines.map(|(_, line)| line.clone()).collect()
+    }
+
     fn decide(&mut self, decision: Decision) -> Decided {
         let now = decision.by.now;
         let row = self.rows.get_mut(&decision.row);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::rule::Held;
+use crate::ledger::story::Life;
 use crate::ledger::view::{DeadLetter, Difference};
 use crate::ledger::{
     CallView, Claim, Contradiction, DeadState, Due, Entry, Intention, Known, NewCall, Owner, RowId,
@@ -19,25 +20,29 @@ pub(super) struct Row {
     pub(super) view: CallView,
     pub(super) key_binds: bool,
     /// What its key belongs to.
-    scope: Arc<str>,
+    pub(super) scope: Arc<str>,
     /// Dead letters of earlier lives.
     pub(super) past: Vec<DeadLetter>,
+    /// Those lives.
+    pub(super) lives: Vec<Life>,
     fence: i64,
     touched: Wall,
     window: Duration,
     request: StoredRequest,
-    policy: Arc<str>,
+    pub(super) policy: Arc<str>,
     undo: Option<StoredUndo>,
 }
 
 impl Row {
     /// A fresh row, or a new life of an old one.
     pub(super) fn new(row: RowId, new: NewCall, old: Option<Self>) -> Self {
-        let (life, fence, past) = match old {
-            None => (1, 1, Vec::new()),
-            Some(old) => {
+        let (life, fence, past, lives) = match old {
+            None => (1, 1, Vec::new(), Vec::new()),
+            Some(mut old) => {
+                old.lives.push(Life::of(&old.view));
                 let letters = old.past.into_iter().chain(old.view.dead_letter);
-                (old.view.life + 1, old.fence + 1, letters.collect())
+                let letters = letters.collect();
+                (old.view.life + 1, old.fence + 1, letters, old.lives)
             }
         };
         let first_sent = new.first_send.then_some(new.now);
@@ -82,6 +87,7 @@ impl Row {
             scope: Arc::clone(&new.scope.name),
             view,
             past,
+            lives,
             fence,
             touched: new.now,
             window: new.window,
@@ -97,6 +103,13 @@ impl Row {
             life: self.view.life,
             fence: self.fence,
         }
+    }
+
+    /// Every contradiction, with the life it belongs to.
+    pub(super) fn differences(&self) -> impl Iterator<Item = (u32, &Difference)> {
+        let past = self.lives.iter().map(|life| (life.life, &life.differences));
+        past.chain([(self.view.life, &self.view.differences)])
+            .flat_map(|(life, all)| all.iter().map(move |difference| (life, difference)))
     }
 
     pub(super) fn held(&self) -> Held {
@@ -258,30 +271,45 @@ impl Row {
 
     /// Adds history.
     pub(super) fn note(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        let life = self.view.life;
         for entry in entries {
-            if let (Entry::Receipt { answer, .. }, Some(letter)) =
-                (&entry, &mut self.view.dead_letter)
-            {
+            self.note_of(life, entry);
+        }
+    }
+
+    /// Adds history to this life, or to one that is over.
+    pub(super) fn note_of(&mut self, life: u32, entry: Entry) {
+        let past = self.lives.iter_mut().find(|past| past.life == life);
+        let mut letters = self.past.iter_mut();
+        let letter = letters.find(|letter| letter.life == life);
+        let (differences, history, letters) = match past {
+            Some(past) => (
+                &mut past.differences,
+                &mut past.history,
+                [past.dead_letter.as_mut(), letter],
+            ),
+            None if life == self.view.life => (
+                &mut self.view.differences,
+                &mut self.view.history,
+                [self.view.dead_letter.as_mut(), None],
+            ),
+            None => return,
+        };
+        if let Entry::Receipt { answer, .. } = &entry {
+            for letter in letters.into_iter().flatten() {
                 letter.last_receipt = Some(*answer);
             }
-            self.view.history.push(entry);
+        }
+        match entry {
+            Entry::Differs { at, kind, told } => {
+                record(differences, at, kind, &told);
+            }
+            other => history.push(other),
         }
     }
 
     pub(super) fn differ(&mut self, at: Wall, kind: Contradiction, told: &str) -> bool {
-        let known = self
-            .view
-            .differences
-            .iter()
-            .any(|difference| difference.kind == kind);
-        if !known {
-            self.view.differences.push(Difference {
-                kind,
-                at,
-                told: told.into(),
-            });
-        }
-        !known
+        record(&mut self.view.differences, at, kind, told)
     }
 
     /// Where a claimable dead letter stands in line: abandoned passes first, then reversals, then
@@ -351,4 +379,14 @@ impl DeadLetter {
             _ => DeadState::Queued,
         });
     }
+}
+
+/// Records a contradiction; `true` when it is the first of its kind.
+fn record(seen: &mut Vec<Difference>, at: Wall, kind: Contradiction, told: &str) -> bool {
+    let known = seen.iter().any(|difference| difference.kind == kind);
+    if !known {
+        let told = told.into();
+        seen.push(Difference { kind, at, told });
+    }
+    !known
 }

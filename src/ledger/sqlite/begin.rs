@@ -210,6 +210,7 @@ fn reclaim(
         life: old.held.life + 1,
         fence: old.held.fence.saturating_add(1),
     };
+    keep_life(db, old.row)?;
     let sql = "UPDATE calls SET life = ?2, fence = ?3, state = ?4, binds = 1, key_binds = ?5, \
         parked = 0, promised = ?6, sends = ?7, touched_at = ?8, window_ms = ?9, purge_at = NULL, \
         owner = ?10, lease_until = ?11, received_at = ?8, updated_at = ?8, first_sent_at = ?12, \
@@ -248,6 +249,18 @@ fn reclaim(
         key_scope(new),
     ])?;
     Ok(claim)
+}
+
+/// Keeps how the life that is over has ended, for the story of the id.
+fn keep_life(db: &Db, row: RowId) -> rusqlite::Result<()> {
+    let sql = "INSERT OR REPLACE INTO lives (call, life, source, route, upstream, \
+        idempotency_key, business_key, fingerprint, state, sends, received_at, first_sent_at, \
+        first_ended_at, first_outcome, first_took_ms, settled_at, settled_by, reply_status) \
+        SELECT id, life, source, route, upstream, idempotency_key, business_key, fingerprint, \
+        state, sends, received_at, first_sent_at, first_ended_at, first_outcome, first_took_ms, \
+        settled_at, settled_by, reply_status FROM calls WHERE id = ?1";
+    db.conn.prepare_cached(sql)?.execute([row.0])?;
+    Ok(())
 }
 
 fn key_scope(new: &NewCall) -> Option<&str> {

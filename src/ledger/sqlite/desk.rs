@@ -258,7 +258,7 @@ fn performed(db: &Db, line: AuditId, now: Wall, told: &str) -> rusqlite::Result<
     Ok(())
 }
 
-fn audit(conn: &Connection, row: RowId) -> rusqlite::Result<Vec<AuditLine>> {
+pub(super) fn audit(conn: &Connection, row: RowId) -> rusqlite::Result<Vec<AuditLine>> {
     let sql = "SELECT id, life, at, who, verb, why, job, before, after, told, ended_at \
                FROM audit WHERE call = ?1 ORDER BY id";
     conn.prepare_cached(sql)?

@@ -26,6 +26,7 @@ const STEPS: &[&str] = &[
     include_str!("schema_4.sql"),
     include_str!("schema_5.sql"),
     include_str!("schema_6.sql"),
+    include_str!("schema_7.sql"),
 ];
 
 /// The version of the schema this program writes.
@@ -163,7 +164,7 @@ fn connect(path: &Path, mode: OpenFlags) -> Result<Connection, LedgerError> {
 }
 
 /// Looks at the file without changing it.
-fn inspect(conn: &Connection, path: &Path) -> Result<(), LedgerError> {
+pub(super) fn inspect(conn: &Connection, path: &Path) -> Result<(), LedgerError> {
     let ask = |pragma: &str| -> Result<i64, LedgerError> {
         conn.pragma_query_value(None, pragma, |row| row.get(0))
             .map_err(|error| sqlite_error(path, error))
@@ -190,7 +191,7 @@ fn inspect(conn: &Connection, path: &Path) -> Result<(), LedgerError> {
     Ok(())
 }
 
-fn migrate(conn: &mut Connection, now: Wall) -> rusqlite::Result<()> {
+pub(super) fn migrate(conn: &mut Connection, now: Wall) -> rusqlite::Result<()> {
     let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let version: i64 = tx.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let done = usize::try_from(version).unwrap_or(0);
@@ -228,7 +229,7 @@ fn file_error(path: &Path, error: std::io::Error) -> LedgerError {
 }
 
 /// What SQLite said while the file was being opened.
-fn sqlite_error(path: &Path, error: rusqlite::Error) -> LedgerError {
+pub(super) fn sqlite_error(path: &Path, error: rusqlite::Error) -> LedgerError {
     let path = path.to_owned();
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => LedgerError::NotALedger {

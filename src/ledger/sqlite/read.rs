@@ -106,7 +106,7 @@ fn call_row(row: &Row<'_>) -> rusqlite::Result<(CallView, Rest)> {
     Ok((
         view,
         Rest {
-            first_end: first_end(row)?,
+            first_end: first_end(row, 19)?,
             parked: row.get(30)?,
         },
     ))
@@ -131,15 +131,16 @@ fn settlement(
     }))
 }
 
-fn first_end(row: &Row<'_>) -> rusqlite::Result<Option<Entry>> {
-    let Some(at) = row.get::<_, Option<i64>>(19)? else {
+/// The end of the first attempt, in three columns from `at`.
+pub(super) fn first_end(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Entry>> {
+    let Some(ended) = row.get::<_, Option<i64>>(at)? else {
         return Ok(None);
     };
     Ok(Some(Entry::Ended {
-        at: Wall(at),
+        at: Wall(ended),
         n: 1,
-        outcome: words::word(row, 20, words::outcome)?,
-        took: millis(row.get(21)?),
+        outcome: words::word(row, at + 1, words::outcome)?,
+        took: millis(row.get(at + 2)?),
         late: false,
         detail: None,
     }))
@@ -183,25 +184,8 @@ fn millis(ms: i64) -> Duration {
 
 /// Adds what stands in the other tables.
 fn complete(conn: &Connection, mut call: CallView, rest: Rest) -> rusqlite::Result<CallView> {
-    call.history = history(conn, call.row, call.life)?;
-    if let Some(end) = rest.first_end {
-        call.history.push(end);
-    }
-    if let Some(at) = call.first_sent
-        && !call
-            .history
-            .iter()
-            .any(|entry| matches!(entry, Entry::Sent { n: 1, .. }))
-    {
-        call.history.insert(
-            0,
-            Entry::Sent {
-                at,
-                n: 1,
-                cause: None,
-            },
-        );
-    }
+    let history = history(conn, call.row, call.life)?;
+    call.history = with_first(history, call.first_sent, rest.first_end);
     if rest.parked {
         call.dead_letter = dead_letter(conn, call.row, call.life)?;
     }
@@ -209,7 +193,28 @@ fn complete(conn: &Connection, mut call: CallView, rest: Rest) -> rusqlite::Resu
     Ok(call)
 }
 
-fn history(conn: &Connection, row: RowId, life: u32) -> rusqlite::Result<Vec<Entry>> {
+/// The first send and its clean end stand in the call's own row, not in the table of history.
+pub(super) fn with_first(
+    mut history: Vec<Entry>,
+    sent: Option<Wall>,
+    ended: Option<Entry>,
+) -> Vec<Entry> {
+    history.extend(ended);
+    let noted = |entry: &Entry| matches!(entry, Entry::Sent { n: 1, .. });
+    if let Some(at) = sent
+        && !history.iter().any(noted)
+    {
+        let first = Entry::Sent {
+            at,
+            n: 1,
+            cause: None,
+        };
+        history.insert(0, first);
+    }
+    history
+}
+
+pub(super) fn history(conn: &Connection, row: RowId, life: u32) -> rusqlite::Result<Vec<Entry>> {
     let sql = "SELECT at, kind, n, word, doubt, status, ms, late, detail FROM history \
                WHERE call = ?1 AND life = ?2 ORDER BY seq";
     conn.prepare_cached(sql)?
@@ -276,7 +281,11 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
     })
 }
 
-fn differences(conn: &Connection, row: RowId, life: u32) -> rusqlite::Result<Vec<Difference>> {
+pub(super) fn differences(
+    conn: &Connection,
+    row: RowId,
+    life: u32,
+) -> rusqlite::Result<Vec<Difference>> {
     let sql =
         "SELECT kind, at, told FROM differences WHERE call = ?1 AND life = ?2 ORDER BY at, kind";
     conn.prepare_cached(sql)?
@@ -295,7 +304,11 @@ pub(super) const DEAD: &str = "SELECT call, life, call_id, route, client, busine
     request_id, reason, last_error, fail_count, next_retry_time, create_time, state, round, owner, \
     fence, lease_until, ended_at, by_hand, reversals, last_receipt FROM dead_letter";
 
-fn dead_letter(conn: &Connection, row: RowId, life: u32) -> rusqlite::Result<Option<DeadLetter>> {
+pub(super) fn dead_letter(
+    conn: &Connection,
+    row: RowId,
+    life: u32,
+) -> rusqlite::Result<Option<DeadLetter>> {
     let sql = format!("{DEAD} WHERE call = ?1 AND life = ?2");
     conn.prepare_cached(&sql)?
         .query_row(params![row.0, life], dead_row)

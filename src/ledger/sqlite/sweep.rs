@@ -126,6 +126,7 @@ fn remove(db: &Db, row: i64) -> rusqlite::Result<()> {
         "DELETE FROM differences WHERE call = ?1",
         "DELETE FROM dead_letter WHERE call = ?1",
         "DELETE FROM aliases WHERE call = ?1",
+        "DELETE FROM lives WHERE call = ?1",
         "DELETE FROM reversals WHERE call = ?1",
         "DELETE FROM audit WHERE call = ?1",
         "DELETE FROM calls WHERE id = ?1",

@@ -101,6 +101,22 @@ keys! {
         /// The undo request.
         reversal: Kind::Section(REVERSAL);
         /// Who is told when a human is needed.
-        alert: Kind::Later;
+        alert: Kind::Section(ALERT);
+    }
+    pub(super) ALERT {
+        /// The address that is told, with POST.
+        webhook: Kind::Secret("an http:// or https:// URL");
+        /// What it is told of.
+        on: Kind::List { of: &Kind::Word(Event::NAMES), min: 0, max: 3 };
+        /// Also told: the oldest unresolved call is older than this.
+        oldest_over: LONGER_THAN_ZERO;
+        /// What comes up within this time after an alert is told with the next one.
+        repeat: LONGER_THAN_ZERO;
+        /// A file with the secret that alerts are signed with.
+        secret_file: Kind::Text("a file with one line, the secret");
+        /// Certificates trusted besides the system's.
+        ca_file: Kind::Text("a file of PEM certificates");
+        /// Set on every alert.
+        headers: Kind::Named(&Kind::Secret("the value of a header field"));
     }
 }

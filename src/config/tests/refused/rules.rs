@@ -243,19 +243,6 @@ fn wrong_values_at_the_top_are_refused() {
 }
 
 #[test]
-fn keys_of_later_versions_are_refused_rather_than_believed() {
-    let table = [(
-        "compensation: { alert: { webhook: x } }",
-        "4:21 routes[0].compensation.alert",
-    )];
-    for (keys, place) in table {
-        check(&with_route(keys), place, "not in this version yet");
-    }
-    // Unset they promise nothing.
-    assert!(read(&with_route("idempotency: { required: false }")).is_ok());
-}
-
-#[test]
 fn a_wrong_upstream_is_refused() {
     let upstream = |keys: &str| format!("routes:\n  - name: r\n    upstream: {{ {keys} }}\n");
     let table = [
