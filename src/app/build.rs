@@ -98,15 +98,7 @@ pub(super) async fn build(
 
     let back = Core::start(cores.all().len(), ground.clock.clone());
     let stop_worker = CancellationToken::new();
-    let taking = Arc::new(Intake::new(Arc::clone(&flow), minter));
-    let batches = batch::Worker::new(
-        Arc::clone(&flow),
-        back.clone(),
-        &taking,
-        stop_worker.clone(),
-    );
-    let batches = tokio::spawn(batches.run());
-    door.batches.open(taking);
+    let batches = batches(&flow, &back, &door, minter, &stop_worker);
     let verbs = Verbs::new(Arc::clone(&flow), back.clone());
     let jobs = Jobs::new(verbs.clone(), stop_worker.clone());
     door.open_desk(verbs);
@@ -132,6 +124,20 @@ pub(super) async fn build(
         stop_rest,
         rest,
     })
+}
+
+/// Lets batches in, and works them off.
+fn batches(
+    flow: &Arc<Flow>,
+    back: &Core,
+    door: &Admin,
+    minter: Arc<Minter>,
+    stop: &CancellationToken,
+) -> JoinHandle<()> {
+    let taking = Arc::new(Intake::new(Arc::clone(flow), minter));
+    let worker = batch::Worker::new(Arc::clone(flow), back.clone(), &taking, stop.clone());
+    door.batches.open(taking);
+    tokio::spawn(worker.run())
 }
 
 fn upkeep(
