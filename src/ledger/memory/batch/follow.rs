@@ -1,4 +1,4 @@
-//! What happens to batches after they were worked off: items follow their calls, and old batches go.
+//! What happens to batches afterwards: items follow their calls, and old batches go.
 
 use std::sync::Arc;
 
