@@ -132,6 +132,7 @@ fn key_of_a_template(bencher: Bencher) {
         gone: tokio_util::sync::CancellationToken::new(),
         received: Mono(0),
         promised: false,
+        first_seen: None,
         prefer: Prefer::default(),
         promise: None,
     };

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::outcome::{self, Outcome};
+use crate::call::code::Code;
 use crate::call::id::ClientName;
 use crate::call::time::Mono;
 use crate::clock;
@@ -378,7 +379,7 @@ fn no_path(line: u32) -> ItemEnd {
         attempts: 0,
         status: None,
         outcome: Arc::from("refused"),
-        error: Some(Arc::from("bad-request")),
+        error: Some(Arc::from(Code::BadRequest.as_str())),
         original: None,
     }
 }

@@ -1,5 +1,7 @@
 //! Batches in memory: the same verbs over sorted maps.
 
+mod follow;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,9 +10,9 @@ use crate::call::id::CallId;
 use crate::call::time::Wall;
 use crate::ledger::batch::{
     Added, BatchId, BatchState, BatchView, Batches, Counts, Followed, ItemCall, ItemDue, ItemEnd,
-    ItemState, ItemView, NewBatch, NewItem, Opened, Turn, Turned, WhichBatches, outcome_of,
+    ItemState, ItemView, NewBatch, NewItem, Opened, Turn, Turned, WhichBatches,
 };
-use crate::ledger::{Owner, OwnerTest, Pending, Purged, Verdict};
+use crate::ledger::{Owner, OwnerTest, Pending, Purged};
 
 /// Every batch, by number.
 #[derive(Default)]
@@ -265,92 +267,6 @@ impl Item {
 impl Books {
     fn with_batch<T>(&mut self, id: BatchId, gone: T, verb: impl FnOnce(&mut Batch) -> T) -> T {
         self.batches.batches.get_mut(&id).map_or(gone, verb)
-    }
-
-    fn follow(&mut self, id: BatchId, after: u32, limit: usize, now: Wall) -> Followed {
-        let over = Followed {
-            ended: 0,
-            next: None,
-        };
-        let Some(batch) = self.batches.batches.get(&id) else {
-            return over;
-        };
-        let client = batch.view.client.clone();
-        let open: Vec<(u32, CallId)> = batch
-            .items
-            .range(after.saturating_add(1)..)
-            .filter(|(_, item)| item.view.state == ItemState::Unresolved)
-            .filter_map(|(line, item)| Some((*line, item.view.call_id.clone()?)))
-            .take(limit)
-            .collect();
-        let mut ended = 0;
-        for (line, call_id) in &open {
-            let row = self
-                .aliases_of(call_id, |of| *of == client)
-                .chain(
-                    self.rows
-                        .values()
-                        .filter(|row| row.view.call_id == *call_id),
-                )
-                .find(|row| row.view.client == client);
-            let end = row.and_then(|row| {
-                let settled = row.view.settled.as_ref()?;
-                let status = settled.reply.as_ref().map(|reply| reply.status.as_u16());
-                Some((settled.verdict, settled.by, row.view.sends, status))
-            });
-            let Some((verdict, by, sends, status)) = end else {
-                continue;
-            };
-            let batch = self.batches.batches.get_mut(&id).expect("it was there");
-            let item = batch.items.get_mut(line).expect("it was there");
-            let state = match verdict {
-                Verdict::Success => ItemState::Done,
-                Verdict::Failed => ItemState::Refused,
-            };
-            batch.view.counts.moved(ItemState::Unresolved, state);
-            batch.view.counts.by_receipt += i64::from(outcome_of(by) == "receipt");
-            batch.view.updated_at = now;
-            item.view.state = state;
-            item.view.updated_at = now;
-            item.view.attempts = sends;
-            item.view.status = status.or(item.view.status);
-            item.view.outcome = Some(Arc::from(outcome_of(by)));
-            if state == ItemState::Done {
-                item.view.error = None;
-            }
-            ended += 1;
-        }
-        Followed {
-            ended,
-            next: open.last().map(|(line, _)| *line),
-        }
-    }
-
-    fn purge_batches(&mut self, before: Wall, limit: usize) -> Purged {
-        let batches = &mut self.batches.batches;
-        let is_ripe = |batch: &&Batch| {
-            let counts = &batch.view.counts;
-            let open = counts.unresolved + counts.to_run();
-            batch.view.ended_at.is_some_and(|at| at <= before) && open == 0
-        };
-        let Some(id) = batches.values().find(is_ripe).map(|batch| batch.view.id) else {
-            return Purged {
-                calls: 0,
-                more: false,
-            };
-        };
-        let batch = batches.get_mut(&id).expect("it was found");
-        let lines: Vec<u32> = batch.items.keys().copied().take(limit).collect();
-        for line in &lines {
-            batch.items.remove(line);
-        }
-        if lines.len() < limit {
-            batches.remove(&id);
-        }
-        Purged {
-            calls: lines.len() as u64,
-            more: true,
-        }
     }
 }
 

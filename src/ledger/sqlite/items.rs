@@ -121,7 +121,8 @@ pub(super) fn claim(
         return Ok(Vec::new());
     };
     let sql = "SELECT id, call_id, source, business_key, method, target, headers, body, \
-               seen_at FROM batch_items WHERE state = 'WAITING' AND id > ?1 AND id < ?2 ORDER BY id LIMIT ?3";
+               seen_at FROM batch_items WHERE state = 'WAITING' AND id > ?1 AND id < ?2 \
+               ORDER BY id LIMIT ?3";
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
     let due: Vec<ItemDue> = db
         .conn
