@@ -34,7 +34,6 @@ pub mod fuzzing;
 mod identify;
 pub mod line;
 pub mod listener;
-mod plain;
 mod receipts;
 mod reply;
 mod seat;

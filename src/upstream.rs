@@ -27,7 +27,7 @@ mod exchange;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hook;
-pub mod lines;
+mod lines;
 mod payload;
 mod plain;
 mod pool;

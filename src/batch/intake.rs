@@ -132,7 +132,7 @@ impl Intake {
         if let Some(columns) = rows.columns() {
             recipe.check(columns).map_err(Refusal::Order)?;
         }
-        let first = rows.next().map_err(nothing)?;
+        let first = rows.row().map_err(nothing)?;
         let client = order.client.as_deref().map(ClientName::new);
         let client = client.unwrap_or_else(ClientName::anonymous);
         let batch = self.open(order, &name, &client)?;

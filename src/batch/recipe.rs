@@ -305,7 +305,7 @@ mod tests {
 
     fn row(text: &str) -> Row {
         let mut rows = Rows::open(Format::JsonLines, text.as_bytes()).unwrap();
-        rows.next().unwrap().unwrap().unwrap()
+        rows.row().unwrap().unwrap().unwrap()
     }
 
     fn recipe(path: Option<&str>, body: Option<&str>, headers: &[&str]) -> Recipe {

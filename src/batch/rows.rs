@@ -195,7 +195,7 @@ impl<R: Read> Rows<R> {
     ///
     /// # Errors
     /// The file cannot be read on, or it had no row at all.
-    pub fn next(&mut self) -> Result<Option<Result<Row, BadRow>>, Trouble> {
+    pub fn row(&mut self) -> Result<Option<Result<Row, BadRow>>, Trouble> {
         let row = match &mut self.source {
             Source::Csv { csv, columns } => csv.next()?.map(|(line, record)| {
                 of_record(columns, line, record).map_err(|why| BadRow { line, why })
@@ -367,7 +367,7 @@ mod tests {
     fn read(format: Format, text: &[u8]) -> Result<Read, Trouble> {
         let mut rows = Rows::open(format, text)?;
         let mut all = Vec::new();
-        while let Some(row) = rows.next()? {
+        while let Some(row) = rows.row()? {
             all.push(match row {
                 Ok(row) => Ok((row.line, String::from_utf8(row.object().to_vec()).unwrap())),
                 Err(bad) => Err((bad.line, bad.why)),
@@ -442,7 +442,7 @@ mod tests {
     fn values_are_texts_or_nothing() {
         let text = br#"{"s":"x","n":1.50,"t":true,"z":null,"o":{}}"#;
         let mut rows = Rows::open(Format::JsonLines, &text[..]).unwrap();
-        let row = rows.next().unwrap().unwrap().unwrap();
+        let row = rows.row().unwrap().unwrap().unwrap();
         let value = |name| row.value(name).map(Cow::into_owned);
         assert_eq!(value("s").as_deref(), Some("x"));
         assert_eq!(value("n").as_deref(), Some("1.5"));

@@ -244,7 +244,11 @@ impl Drive {
                 true => Payer::Round,
                 false => Payer::Caller(&client),
             };
-            while resend {
+            if !resend {
+                let place = route.place(&client, &clock, until).await;
+                return place.map(Held::first).map_err(|()| Denied::Concurrency);
+            }
+            loop {
                 match route.resend(payer, &client, &clock, until).await {
                     // A round that gave up would be used up: it waits for its share.
                     Err(Denied::Budget) if is_round && clock.mono() < until => {
@@ -253,8 +257,6 @@ impl Drive {
                     decided => return decided,
                 }
             }
-            let place = route.place(&client, &clock, until).await;
-            place.map(Held::first).map_err(|()| Denied::Concurrency)
         };
         match self.beside(wish, false).await? {
             Ok(held) => Ok(held),

@@ -12,9 +12,10 @@ use http::header::EXPECT;
 use http::request::Parts;
 use http::{Method, Response, Version};
 use http_body::Body as _;
+use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use super::body::{Arriving, Fate, Payload, Raw, Reading, collect};
+use super::body::{Arriving, Fate, Payload, Reading, collect};
 use super::floor::Floor;
 use super::identify;
 use super::reply::{self, ReplyBody, Shape};
@@ -51,7 +52,7 @@ type NamedBy = (CallId, IdSource);
 /// One request: its head, and its body in the state it is in.
 struct Visit<'a, D: Door> {
     origin: Origin<'a, D>,
-    body: Raw,
+    body: Incoming,
 }
 
 /// A request without its body.
@@ -82,7 +83,7 @@ struct Underway(Arc<Wire>);
 pub(super) async fn answer<D: Door>(
     room: Arc<Room<D>>,
     wire: Arc<Wire>,
-    mut request: http::Request<Raw>,
+    mut request: http::Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Infallible> {
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
     let underway = Underway::begin(&wire, request.body());
@@ -111,7 +112,7 @@ pub(super) async fn answer<D: Door>(
     })
 }
 
-fn is_small(body: &Raw) -> bool {
+fn is_small(body: &Incoming) -> bool {
     body.size_hint()
         .upper()
         .is_some_and(|bytes| bytes <= SMALL_BODY)
@@ -124,8 +125,8 @@ impl<D: Door> Room<D> {
 }
 
 impl Underway {
-    fn begin(wire: &Arc<Wire>, body: &Raw) -> Self {
-        wire.begin(!body.is_here());
+    fn begin(wire: &Arc<Wire>, body: &Incoming) -> Self {
+        wire.begin(!body.is_end_stream());
         Self(Arc::clone(wire))
     }
 }
@@ -137,7 +138,7 @@ impl Drop for Underway {
 }
 
 impl<'a, D: Door> Visit<'a, D> {
-    fn of(room: &'a Arc<Room<D>>, wire: &'a Arc<Wire>, request: http::Request<Raw>) -> Self {
+    fn of(room: &'a Arc<Room<D>>, wire: &'a Arc<Wire>, request: http::Request<Incoming>) -> Self {
         let received = room.settings().clock.mono();
         let (head, body) = request.into_parts();
         Self {
@@ -295,7 +296,7 @@ impl<'a, D: Door> Visit<'a, D> {
     /// Gives the body up. A small one that came along with its head hyper throws away, and the
     /// connection goes on; any other ends it.
     fn leave_unread(&self, shape: &mut Shape) {
-        if !self.body.is_here() {
+        if !self.body.is_end_stream() {
             self.origin.wire.uploaded(false);
             let asked = self.origin.head.headers.contains_key(EXPECT);
             shape.close = asked || !is_small(&self.body);

@@ -17,7 +17,6 @@ use tokio_util::task::TaskTracker;
 
 use super::Settings;
 use super::cores::Core;
-use super::plain::Dates;
 use super::reply::SLOW_HEAD;
 use super::seat::Seat;
 use super::wire::{Phase, Wire};
@@ -43,8 +42,6 @@ pub(super) struct Floor {
     tick: Duration,
     bounds: Bounds,
     pub(super) settings: Arc<Settings>,
-    /// What the plain server writes into `Date`.
-    pub(super) dates: Dates,
     /// No new work.
     pub(super) draining: CancellationToken,
     /// Calls that run, also those whose caller has left.
@@ -97,7 +94,6 @@ impl Floor {
             now: Arc::new(AtomicU32::new(1)),
             tick,
             bounds,
-            dates: Dates::new(settings.clock.clone()),
             settings,
             draining: CancellationToken::new(),
             calls: TaskTracker::new(),

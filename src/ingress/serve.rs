@@ -9,19 +9,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
-use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::Door;
 use super::answer::{Room, answer};
-use super::body::Raw;
-use super::plain::{self, Left};
 use super::seat::Seat;
 use super::wire::{Socket, Wire};
 use crate::config::Limits;
@@ -105,26 +100,11 @@ async fn sniff<D: Door>(room: &Room<D>, wire: &Wire) -> Spoken {
 }
 
 async fn serve_http1<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
-    let mut socket = Socket::new(Arc::clone(&wire));
-    let Left::Odd { read, answer: made } = plain::serve(&room, &wire, &mut socket).await else {
-        return;
-    };
-    socket.put_back(read);
-    let io = TokioIo::new(socket);
+    let io = TokioIo::new(Socket::new(Arc::clone(&wire)));
     let (of_requests, settings) = (Arc::clone(&room), Arc::clone(room.settings()));
     let (of_tunnel, core) = (Arc::clone(&wire), room.floor.core.clone());
-    // The answer to the first request hyper reads, if the plain server has it.
-    let made = Mutex::new(made);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let made = made.lock().take();
-        let (room, wire) = (Arc::clone(&of_requests), Arc::clone(&wire));
-        async move {
-            match made {
-                Some(made) => Ok(made),
-                None => answer(room, wire, request.map(Raw::Arriving)).await,
-            }
-        }
-    });
+    let service =
+        service_fn(move |request| answer(Arc::clone(&of_requests), Arc::clone(&wire), request));
     let ended = http1_builder(&settings.limits)
         .serve_connection(io, service)
         .with_upgrades()
@@ -158,10 +138,8 @@ async fn serve_http2<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
     wire.multiplex();
     let io = TokioIo::new(Socket::new(Arc::clone(&wire)));
     let (of_requests, of_wire) = (Arc::clone(&room), Arc::clone(&wire));
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (room, wire) = (Arc::clone(&of_requests), Arc::clone(&of_wire));
-        answer(room, wire, request.map(Raw::Arriving))
-    });
+    let service =
+        service_fn(move |request| answer(Arc::clone(&of_requests), Arc::clone(&of_wire), request));
     let limits = &room.settings().limits;
     let mut connection = std::pin::pin!(http2_builder(limits).serve_connection(io, service));
     let ended = tokio::select! {

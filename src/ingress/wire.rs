@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -277,8 +276,6 @@ pub(super) struct Socket {
     wire: Arc<Wire>,
     /// Bytes thrown away while closing; `None` while open.
     lingering: Option<usize>,
-    /// Read before, by the plain server: comes first.
-    ahead: Bytes,
 }
 
 impl Socket {
@@ -286,28 +283,16 @@ impl Socket {
         Self {
             wire,
             lingering: None,
-            ahead: Bytes::new(),
         }
-    }
-
-    /// Puts back what was read and not answered. Where the connection stands was noted when it
-    /// came.
-    pub(super) fn put_back(&mut self, read: Bytes) {
-        self.ahead = read;
     }
 }
 
 impl AsyncRead for Socket {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.ahead.is_empty() {
-            let now = self.ahead.len().min(buf.remaining());
-            buf.put_slice(&self.ahead.split_to(now));
-            return Poll::Ready(Ok(()));
-        }
         let wire = &self.wire;
         wire.before_read();
         let room = buf.remaining();

@@ -10,13 +10,13 @@ use http::header::{HeaderName, HeaderValue};
 
 /// The most fields read plainly: more than nearly any message has. One with more is hyper's, which
 /// takes a hundred.
-pub const FIELDS_MAX: usize = 40;
+pub(super) const FIELDS_MAX: usize = 40;
 
 /// Digits of a length that surely fits.
 const LENGTH_DIGITS_MAX: usize = 18;
 
 /// Where the fields of a head lie in it.
-pub struct Lines {
+pub(super) struct Lines {
     places: [Place; FIELDS_MAX],
     len: usize,
 }
@@ -42,7 +42,7 @@ impl Default for Lines {
 
 impl Lines {
     /// Notes where `fields`, which were parsed from it, lie in `head`.
-    pub fn note(&mut self, head: &[u8], fields: &[httparse::Header<'_>]) {
+    pub(super) fn note(&mut self, head: &[u8], fields: &[httparse::Header<'_>]) {
         for (place, field) in self.places.iter_mut().zip(fields) {
             place.name = within(head, field.name.as_bytes());
             place.value = within(head, field.value);
@@ -51,7 +51,7 @@ impl Lines {
     }
 
     /// Names and values, as they stand in `head`.
-    pub fn iter<'a>(&self, head: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    pub(super) fn iter<'a>(&self, head: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.places[..self.len]
             .iter()
             .map(move |place| (part(head, place.name), part(head, place.value)))
@@ -60,7 +60,7 @@ impl Lines {
     /// The fields as they came, with room for `more`; the values share `head`. `None` cannot be:
     /// the parser took every name and value.
     #[must_use]
-    pub fn collect(&self, head: &Bytes, more: usize) -> Option<HeaderMap> {
+    pub(super) fn collect(&self, head: &Bytes, more: usize) -> Option<HeaderMap> {
         let mut headers = HeaderMap::with_capacity(self.len + more);
         for place in &self.places[..self.len] {
             let name = HeaderName::from_bytes(part(head, place.name)).ok()?;
@@ -73,7 +73,7 @@ impl Lines {
 
 /// A length written in digits alone.
 #[must_use]
-pub fn length(value: &[u8]) -> Option<u64> {
+pub(super) fn length(value: &[u8]) -> Option<u64> {
     let sound = (1..=LENGTH_DIGITS_MAX).contains(&value.len());
     if !sound || !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -84,7 +84,7 @@ pub fn length(value: &[u8]) -> Option<u64> {
 /// Whether a head of which the first `looked` bytes are not whole may be whole now. As hyper does:
 /// one that comes in pieces is parsed once more only then, or a drip would be parsed byte by byte.
 #[must_use]
-pub fn may_be_whole(head: &[u8], looked: usize) -> bool {
+pub(super) fn may_be_whole(head: &[u8], looked: usize) -> bool {
     let new = &head[looked.saturating_sub(2).min(head.len())..];
     looked == 0
         || new.windows(2).any(|two| two == b"\n\n")

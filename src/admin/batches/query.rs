@@ -43,7 +43,7 @@ pub(super) fn order(query: &str, kind: Option<&str>) -> Result<Order, String> {
                     "jsonl" | "ndjson" => Some(Format::JsonLines),
                     _ => None,
                 };
-                let named = named.ok_or("`format` is csv or jsonl.".to_owned())?;
+                let named = named.ok_or_else(|| "`format` is csv or jsonl.".to_owned())?;
                 format = Some(named);
             }
             "method" => order.recipe.method = Some(value),

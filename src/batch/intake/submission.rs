@@ -55,7 +55,7 @@ impl Submission<'_> {
                 return Err(self.broken(Trouble::TooManyLines { most: LINES_MAX }));
             }
             self.push(item)?;
-            next = rows.next().map_err(|trouble| self.broken(trouble))?;
+            next = rows.row().map_err(|trouble| self.broken(trouble))?;
         }
         self.flush()
     }

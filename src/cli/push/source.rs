@@ -113,7 +113,7 @@ impl Source {
         if let Some(columns) = rows.columns() {
             recipe.check(columns)?;
         }
-        while let Some(row) = rows.next().map_err(told)? {
+        while let Some(row) = rows.row().map_err(told)? {
             looked.rows += 1;
             // The path is the route's affair; whether the row fills its places is not.
             let bad = match row {

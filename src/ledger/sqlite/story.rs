@@ -168,7 +168,7 @@ fn kin(conn: &Connection, call: &CallView) -> rusqlite::Result<Vec<Kin>> {
         )?
         .collect::<rusqlite::Result<_>>()?;
     found.sort_by(|a, b| {
-        (a.received_at, &*a.call_id.as_str()).cmp(&(b.received_at, b.call_id.as_str()))
+        (a.received_at, a.call_id.as_str()).cmp(&(b.received_at, b.call_id.as_str()))
     });
     Ok(found)
 }
