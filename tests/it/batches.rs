@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_callgate");
@@ -42,13 +42,13 @@ fn command(gateway: &Gateway, args: &[&str]) -> Command {
     command
 }
 
-fn push(gateway: &Gateway, path: &PathBuf, more: &[&str]) -> Checked {
+fn push(gateway: &Gateway, path: &Path, more: &[&str]) -> Checked {
     let path = path.to_str().expect("a plain path");
     let args = [&["push", path, "--route", "tool", "-o", "ndjson"], more].concat();
     Checked::run(&mut command(gateway, &args))
 }
 
-fn begin_push(gateway: &Gateway, path: &PathBuf) -> Child {
+fn begin_push(gateway: &Gateway, path: &Path) -> Child {
     let path = path.to_str().expect("a plain path");
     let args = ["push", path, "--route", "tool", "--quiet", "-o", "ndjson"];
     command(gateway, &args)

@@ -4,6 +4,7 @@
 //! written to a temporary file first, so that a submission can begin again after the gateway was
 //! restarted.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,9 @@ const BAD_TOLD_MAX: usize = 20;
 
 /// Bytes decoded at once.
 const PIECE: usize = 64 << 10;
+
+/// The longest character in UTF-8.
+const CHAR_BYTES: usize = 4;
 
 /// Where the rows are.
 pub(super) struct Source {
@@ -54,6 +58,8 @@ struct Decoded<R> {
     taken: usize,
     over: bool,
     finished: bool,
+    /// The rest of a character that did not fit.
+    rest: VecDeque<u8>,
 }
 
 impl Source {
@@ -171,16 +177,32 @@ impl<R: Read> Decoded<R> {
             taken: 0,
             over: false,
             finished: false,
+            rest: VecDeque::new(),
         }
     }
 }
 
 impl<R: Read> Read for Decoded<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        // A character may need four bytes; a smaller buffer would never take one.
-        if into.len() < 4 {
-            return Err(io::Error::other("a buffer of fewer than four bytes"));
+        if into.is_empty() {
+            return Ok(0);
         }
+        // A character may need four bytes; a smaller buffer takes it in pieces.
+        if self.rest.is_empty() && into.len() < CHAR_BYTES {
+            let mut one = [0; CHAR_BYTES];
+            let written = self.decode(&mut one)?;
+            self.rest.extend(&one[..written]);
+        }
+        if self.rest.is_empty() {
+            return self.decode(into);
+        }
+        self.rest.read(into)
+    }
+}
+
+impl<R: Read> Decoded<R> {
+    /// Decodes into a buffer that takes any character.
+    fn decode(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             if self.finished {
                 return Ok(0);

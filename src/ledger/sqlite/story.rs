@@ -16,14 +16,16 @@ pub(super) fn stories(
     client: Option<&ClientName>,
     name: &str,
 ) -> rusqlite::Result<Vec<Story>> {
-    let snapshot = conn.unchecked_transaction()?;
-    let mut found = by_id(&snapshot, client, name)?;
+    // A reader thread has one open for all it is asked at once; a stopped ledger's reader has not.
+    let alone = conn.is_autocommit();
+    let _snapshot = alone.then(|| conn.unchecked_transaction()).transpose()?;
+    let mut found = by_id(conn, client, name)?;
     if found.is_empty() {
-        found = by_key(&snapshot, client, name)?;
+        found = by_key(conn, client, name)?;
     }
     found
         .into_iter()
-        .map(|(call, found)| tell(&snapshot, call, found))
+        .map(|(call, found)| tell(conn, call, found))
         .collect()
 }
 

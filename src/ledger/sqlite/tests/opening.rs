@@ -162,7 +162,9 @@ fn keys_of_an_older_file_go_on_under_their_routes() {
     old.execute_batch(
         "DROP INDEX calls_key; DROP INDEX calls_alike; ALTER TABLE calls DROP COLUMN scope; \
          CREATE UNIQUE INDEX calls_key ON calls (client, route, idempotency_key) \
-         WHERE key_binds = 1; PRAGMA user_version = 5",
+         WHERE key_binds = 1; DROP INDEX dead_letter_unalerted; DROP INDEX differences_unalerted; \
+         DROP TABLE alerts; DROP TABLE lives; ALTER TABLE dead_letter DROP COLUMN alerted; \
+         ALTER TABLE differences DROP COLUMN alerted; PRAGMA user_version = 5",
     )
     .unwrap();
     drop(old);
