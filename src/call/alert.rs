@@ -1,4 +1,5 @@
-//! Alerts: what people are told of, and when. The judgement only; `compensate/alert` carries it out.
+//! Alerts: what people are told of, and when. The judgement only; `compensate/alert` carries it
+//! out.
 //!
 //! One incident is many events: a tool that is down for a day brings up a call every few seconds.
 //! So events of one route and kind are told together, at most once in a window (`repeat`); what

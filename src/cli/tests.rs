@@ -60,7 +60,8 @@ fn every_command_of_the_documentation_parses() {
         "callgate health",
         "callgate health --live",
         "callgate why ord-1 --client billing -o json",
-        "callgate why k1 --ledger callgate.db --log tool.log --log-field /ctx/id --log-executed done",
+        "callgate why k1 --ledger callgate.db --log tool.log --log-field /ctx/id \
+         --log-executed done",
     ];
     for line in lines {
         assert!(parse(line).is_ok(), "{line}: {}", parse(line).unwrap_err());
@@ -175,76 +176,78 @@ fn shelf() -> Shelf {
     }
 }
 
+/// A command, how it ends, and how its output begins.
+const ENDS: &[(&str, Exit, &str)] = &[
+    (
+        "receipt ord/1 --token t",
+        Exit::Ok,
+        "call id     ord/1\nstate       SUCCESS\n",
+    ),
+    (
+        "receipt ord/1 --token t -o ndjson",
+        Exit::Ok,
+        "{\"callId\":\"ord/1\",\"client\":",
+    ),
+    (
+        "dead list --state QUEUED --token t",
+        Exit::Ok,
+        "CALL ID  STATE   ROUTE   CLIENT ",
+    ),
+    (
+        "dead list --token t -o ndjson",
+        Exit::Ok,
+        "{\"call_id\":\"ord-1\",\"route\":",
+    ),
+    (
+        "dead list --token t -o json",
+        Exit::Ok,
+        "{\n  \"items\": [\n    {\n      \"call_id\":",
+    ),
+    (
+        "dead list --token t -o csv",
+        Exit::Ok,
+        "business_key,request_id,last_error,fail_count,next_retry_time,create_time,call_id,",
+    ),
+    (
+        "dead diff --token t -o csv",
+        Exit::Ok,
+        "seen,call_id,kind,told,",
+    ),
+    ("dead bulk resend --token t --yes", Exit::Usage, ""),
+    (
+        "dead bulk resend --state SETTLED --token t --yes",
+        Exit::Usage,
+        "",
+    ),
+    ("dead bulk resend --all --token t", Exit::Usage, ""),
+    ("dead resend nobody --token t", Exit::NotFound, ""),
+    ("dead resend ord/1 --token t", Exit::Failed, ""),
+    ("dead job show 9 --token t", Exit::NotFound, ""),
+    ("dead list --state STUCK --token t", Exit::Usage, ""),
+    ("receipt nobody --token t", Exit::NotFound, ""),
+    ("dead show ord/1 --token t", Exit::NotFound, ""),
+    ("receipt ord/1 --token wrong", Exit::Failed, ""),
+    ("health", Exit::Ok, "ready\n[+] ledger\n"),
+    ("health --live", Exit::Ok, "alive\n"),
+    (
+        "why ord/1 --token t",
+        Exit::Ok,
+        "call id  ord/1\nverdict  receipt-and",
+    ),
+    (
+        "why ord/1 --token t -o ndjson",
+        Exit::Ok,
+        "{\"asked\":\"ord/1\",\"found\":\"call-id\",",
+    ),
+    ("why nobody --token t", Exit::NotFound, ""),
+    ("why ord/1 --ledger no-such.db", Exit::Usage, ""),
+    ("why ord/1 --token t --log no-such.log", Exit::Usage, ""),
+];
+
 #[test]
 fn commands_end_as_the_gateway_answers() {
     let gateway = Listening::of(shelf(), Some("t"));
-    let table = [
-        (
-            "receipt ord/1 --token t",
-            Exit::Ok,
-            "call id     ord/1\nstate       SUCCESS\n",
-        ),
-        (
-            "receipt ord/1 --token t -o ndjson",
-            Exit::Ok,
-            "{\"callId\":\"ord/1\",\"client\":",
-        ),
-        (
-            "dead list --state QUEUED --token t",
-            Exit::Ok,
-            "CALL ID  STATE   ROUTE   CLIENT ",
-        ),
-        (
-            "dead list --token t -o ndjson",
-            Exit::Ok,
-            "{\"call_id\":\"ord-1\",\"route\":",
-        ),
-        (
-            "dead list --token t -o json",
-            Exit::Ok,
-            "{\n  \"items\": [\n    {\n      \"call_id\":",
-        ),
-        (
-            "dead list --token t -o csv",
-            Exit::Ok,
-            "business_key,request_id,last_error,fail_count,next_retry_time,create_time,call_id,",
-        ),
-        (
-            "dead diff --token t -o csv",
-            Exit::Ok,
-            "seen,call_id,kind,told,",
-        ),
-        ("dead bulk resend --token t --yes", Exit::Usage, ""),
-        (
-            "dead bulk resend --state SETTLED --token t --yes",
-            Exit::Usage,
-            "",
-        ),
-        ("dead bulk resend --all --token t", Exit::Usage, ""),
-        ("dead resend nobody --token t", Exit::NotFound, ""),
-        ("dead resend ord/1 --token t", Exit::Failed, ""),
-        ("dead job show 9 --token t", Exit::NotFound, ""),
-        ("dead list --state STUCK --token t", Exit::Usage, ""),
-        ("receipt nobody --token t", Exit::NotFound, ""),
-        ("dead show ord/1 --token t", Exit::NotFound, ""),
-        ("receipt ord/1 --token wrong", Exit::Failed, ""),
-        ("health", Exit::Ok, "ready\n[+] ledger\n"),
-        ("health --live", Exit::Ok, "alive\n"),
-        (
-            "why ord/1 --token t",
-            Exit::Ok,
-            "call id  ord/1\nverdict  receipt-and",
-        ),
-        (
-            "why ord/1 --token t -o ndjson",
-            Exit::Ok,
-            "{\"asked\":\"ord/1\",\"found\":\"call-id\",",
-        ),
-        ("why nobody --token t", Exit::NotFound, ""),
-        ("why ord/1 --ledger no-such.db", Exit::Usage, ""),
-        ("why ord/1 --token t --log no-such.log", Exit::Usage, ""),
-    ];
-    for (line, expected, begins) in table {
+    for &(line, expected, begins) in ENDS {
         let ended = gateway.run(line);
         let (exit, out) = ended.unwrap_or_else(|failure| (failure.exit(), String::new()));
         assert_eq!(exit, expected, "{line}");

@@ -26,7 +26,10 @@ pub enum LedgerError {
         holder: Option<u32>,
     },
     /// A ledger that was to be read is not there.
-    #[error("there is no ledger {}; ledger.url of the configuration says where it is", path.display())]
+    #[error(
+        "there is no ledger {}; ledger.url of the configuration says where it is",
+        path.display()
+    )]
     NoFile {
         /// The file.
         path: PathBuf,

@@ -1,7 +1,8 @@
 //! A door for `fuzz/`, the replay of its corpus and the differential test: one exchange over a
 //! scripted connection, spoken by the plain client or by hyper. No part of the interface.
 //!
-//! Nothing here waits for time: a script that says no more leaves the exchange [`Observed::Waiting`].
+//! Nothing here waits for time: a script that says no more leaves the exchange
+//! [`Observed::Waiting`].
 
 use std::io;
 use std::pin::Pin;

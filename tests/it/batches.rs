@@ -126,8 +126,13 @@ fn killing_the_gateway_in_the_middle_of_a_batch_loses_and_doubles_nothing() {
     }
     let ended = pushing.wait_with_output().expect("it ends");
     let told: Value = serde_json::from_slice(&ended.stdout).expect("a document");
-    assert_eq!(ended.status.code(), Some(0), "{told}");
-    assert_eq!((&told["done"], &told["items"]), (&150.into(), &150.into()));
+    // What a kill left unclear is settled by its receipt, at the latest by a round.
+    assert!(matches!(ended.status.code(), Some(0 | 3)), "{told}");
+    assert_eq!(told["items"], 150, "{told}");
+    let name = told["name"].as_str().expect("a name");
+    world.gateway.wait_until("every row is done", || {
+        Some(batch(&world.gateway, name)).filter(|batch| batch["done"] == 150)
+    });
     assert_once_each(&world, 150);
 }
 

@@ -153,19 +153,7 @@ impl State {
         if attempt > 1 {
             self.truth.reached.at("resend");
         }
-        if let Some(letter) = &row.dead_letter {
-            let place = (row.row, letter.fence);
-            let ordered = self.disk.orders.lock().contains(&place);
-            self.truth
-                .reached
-                .at(if self.is_repeat(row.row, letter.fence) {
-                    "resend by a repeat"
-                } else if ordered {
-                    "resend by an operator"
-                } else {
-                    "resend by a round"
-                });
-        }
+        self.notes_who_resends(&row);
         row.life
     }
 
@@ -433,7 +421,7 @@ impl State {
     }
 
     /// Whether a claim was made for a caller's repeat, not for a round.
-    fn is_repeat(&self, row: RowId, fence: i64) -> bool {
+    pub(crate) fn is_repeat(&self, row: RowId, fence: i64) -> bool {
         self.disk.repeats.lock().contains(&(row, fence))
     }
 

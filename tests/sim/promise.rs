@@ -6,6 +6,23 @@ use callgate::ledger::{CallView, Entry};
 use crate::world::State;
 
 impl State {
+    /// On whose behalf a dead letter is sent again.
+    pub(crate) fn notes_who_resends(&mut self, row: &CallView) {
+        let Some(letter) = &row.dead_letter else {
+            return;
+        };
+        let ordered = self.disk.orders.lock().contains(&(row.row, letter.fence));
+        self.truth
+            .reached
+            .at(if self.is_repeat(row.row, letter.fence) {
+                "resend by a repeat"
+            } else if ordered {
+                "resend by an operator"
+            } else {
+                "resend by a round"
+            });
+    }
+
     /// A caller was promised the call: it must be on record.
     pub(crate) fn accepted(&mut self, id: &str) {
         self.truth.reached.at("accepted");
