@@ -1,9 +1,8 @@
 //! Serves one connection: HTTP/1 or HTTP/2 by its first bytes, until either side ends it.
 //!
-//! HTTP/1 goes to the plain server first and, with what is not plain, to hyper's own; the
-//! version-detecting one would cost every connection a buffer and a branch per read. A connection
-//! that switches protocols goes on as a tunnel (`tunnel`), in the same place and under the same
-//! eyes.
+//! HTTP/1 goes to hyper's own server; the version-detecting one would cost every connection a
+//! buffer and a branch per read. A connection that switches protocols goes on as a tunnel
+//! (`tunnel`), in the same place and under the same eyes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -276,9 +276,11 @@ fn a_batch_is_paused_resumed_and_cancelled() {
     let turn = |verb| Checked::run(&mut command(&world.gateway, &["batch", verb, "night"]));
     assert_eq!(turn("pause").code, 0);
     // Rows that were claimed ahead are given back before anything else happens to them.
-    world.gateway.wait_until("what was claimed is given back", || {
-        Some(batch(&world.gateway, "night")).filter(|batch| batch["waiting"] == 8)
-    });
+    world
+        .gateway
+        .wait_until("what was claimed is given back", || {
+            Some(batch(&world.gateway, "night")).filter(|batch| batch["waiting"] == 8)
+        });
     gate.open();
     world.gateway.wait_until("what ran has ended", || {
         let batch = batch(&world.gateway, "night");

@@ -57,14 +57,20 @@ pub(super) fn write(node: &str, note: &Note, at: Wall) -> Letter {
 /// One sentence for people, with the next action.
 fn text(note: &Note) -> String {
     let (route, count) = (&*note.route, note.standing.waiting);
-    let calls = if count == 1 { "call" } else { "calls" };
+    let one = count == 1;
+    let calls = if one { "call" } else { "calls" };
+    let (wait, were) = if one {
+        ("waits", "was")
+    } else {
+        ("wait", "were")
+    };
     match note.event {
         Event::Manual => format!(
-            "{count} {calls} of route {route} could not be settled and wait for a human: callgate \
+            "{count} {calls} of route {route} could not be settled and {wait} for a human: callgate \
              dead list --state MANUAL --route {route}"
         ),
         Event::Reversed => format!(
-            "{count} {calls} of route {route} stayed unclear and were undone: callgate dead list \
+            "{count} {calls} of route {route} stayed unclear and {were} undone: callgate dead list \
              --state REVERSED --route {route}"
         ),
         Event::Difference => format!(
