@@ -66,8 +66,8 @@ fn text(note: &Note) -> String {
     };
     match note.event {
         Event::Manual => format!(
-            "{count} {calls} of route {route} could not be settled and {wait} for a human: callgate \
-             dead list --state MANUAL --route {route}"
+            "{count} {calls} of route {route} could not be settled and {wait} for a human: \
+             callgate dead list --state MANUAL --route {route}"
         ),
         Event::Reversed => format!(
             "{count} {calls} of route {route} stayed unclear and {were} undone: callgate dead list \
