@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method};
 
 use super::route::Endpoint;
-use super::template::JsonPointer;
+use super::template::{JsonPointer, pieces, word};
 
 /// The undo request of a route (`compensation.reversal`).
 #[derive(Clone, Debug, PartialEq)]
@@ -54,29 +54,7 @@ impl UndoTemplate {
     /// # Errors
     /// The unknown place.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut parts = Vec::new();
-        let mut literal = String::new();
-        let mut rest = text;
-        while let Some(open) = rest.find('{') {
-            literal.push_str(&rest[..open]);
-            let inner = &rest[open + 1..];
-            let Some(place) = place(inner) else {
-                literal.push('{');
-                rest = inner;
-                continue;
-            };
-            let part = UndoPart::parse(place).ok_or_else(|| place.to_owned())?;
-            if !literal.is_empty() {
-                parts.push(UndoPart::Text(Arc::from(std::mem::take(&mut literal))));
-            }
-            parts.push(part);
-            rest = &inner[place.len() + 1..];
-        }
-        literal.push_str(rest);
-        if !literal.is_empty() {
-            parts.push(UndoPart::Text(Arc::from(literal)));
-        }
-        Ok(Self(Arc::from(parts)))
+        pieces(text, place, UndoPart::Text, UndoPart::parse).map(Self)
     }
 
     /// The pieces in order.
@@ -88,8 +66,7 @@ impl UndoTemplate {
 
 /// What stands in a brace that was opened, if it looks like a place: a word, perhaps with a colon.
 fn place(inner: &str) -> Option<&str> {
-    let is_word = |c: char| c.is_ascii_lowercase() || c == '_';
-    let word = &inner[..inner.find(|c| !is_word(c)).unwrap_or(inner.len())];
+    let word = word(inner);
     let close = match inner[word.len()..].chars().next()? {
         '}' => word.len(),
         ':' => inner.find('}')?,

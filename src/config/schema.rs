@@ -38,11 +38,7 @@ fn section(keys: &[Key]) -> Value {
     let mut properties = Map::new();
     for key in keys {
         let mut of = value(&key.kind);
-        let doc = match key.kind {
-            Kind::Later => format!("{} Not in this version yet.", key.doc.trim()),
-            _ => key.doc.trim().to_owned(),
-        };
-        of["description"] = doc.into();
+        of["description"] = key.doc.trim().into();
         properties.insert(key.name.to_owned(), of);
     }
     let must: Vec<_> = keys
@@ -86,7 +82,6 @@ fn value(kind: &Kind) -> Value {
             shape
         }
         Kind::Presence(keys) => section(keys),
-        Kind::Later => json!({ "enum": [null, false, [], {}] }),
     }
 }
 

@@ -35,34 +35,12 @@ impl Template {
     /// # Errors
     /// The unknown name.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut parts = Vec::new();
-        let mut literal = String::new();
-        let mut rest = text;
-        while let Some(open) = rest.find('{') {
-            literal.push_str(&rest[..open]);
-            let inner = &rest[open + 1..];
-            let name = &inner[..inner.find(|c: char| !is_name(c)).unwrap_or(inner.len())];
-            if name.is_empty() || !inner[name.len()..].starts_with('}') {
-                literal.push('{');
-                rest = inner;
-                continue;
-            }
-            let part = match name {
-                "call_id" => Part::CallId,
-                "idempotency_key" => Part::IdempotencyKey,
-                other => return Err(other.to_owned()),
-            };
-            if !literal.is_empty() {
-                parts.push(Part::Literal(Arc::from(std::mem::take(&mut literal))));
-            }
-            parts.push(part);
-            rest = &inner[name.len() + 1..];
-        }
-        literal.push_str(rest);
-        if !literal.is_empty() {
-            parts.push(Part::Literal(Arc::from(literal)));
-        }
-        Ok(Self(Arc::from(parts)))
+        let parsed = pieces(text, place, Part::Literal, |name| match name {
+            "call_id" => Some(Part::CallId),
+            "idempotency_key" => Some(Part::IdempotencyKey),
+            _ => None,
+        });
+        parsed.map(Self)
     }
 
     /// The pieces in order.
@@ -78,8 +56,51 @@ impl Template {
     }
 }
 
-const fn is_name(c: char) -> bool {
-    c.is_ascii_lowercase() || c == '_'
+/// Cuts `text` at its places. `place` says what stands in a brace that was opened, if it looks like
+/// a place; else the brace is text.
+///
+/// # Errors
+/// A place that `named` does not know.
+pub(super) fn pieces<P>(
+    text: &str,
+    place: impl Fn(&str) -> Option<&str>,
+    literally: impl Fn(Arc<str>) -> P,
+    named: impl Fn(&str) -> Option<P>,
+) -> Result<Arc<[P]>, String> {
+    let mut parts = Vec::new();
+    let mut literal = String::new();
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        literal.push_str(&rest[..open]);
+        let inner = &rest[open + 1..];
+        let Some(place) = place(inner) else {
+            literal.push('{');
+            rest = inner;
+            continue;
+        };
+        let part = named(place).ok_or_else(|| place.to_owned())?;
+        if !literal.is_empty() {
+            parts.push(literally(Arc::from(std::mem::take(&mut literal))));
+        }
+        parts.push(part);
+        rest = &inner[place.len() + 1..];
+    }
+    literal.push_str(rest);
+    if !literal.is_empty() {
+        parts.push(literally(Arc::from(literal)));
+    }
+    Ok(Arc::from(parts))
+}
+
+/// The word an opened brace begins with; empty when it begins with none.
+pub(super) fn word(inner: &str) -> &str {
+    let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+    &inner[..inner.find(|c| !is_name(c)).unwrap_or(inner.len())]
+}
+
+fn place(inner: &str) -> Option<&str> {
+    let name = word(inner);
+    (!name.is_empty() && inner[name.len()..].starts_with('}')).then_some(name)
 }
 
 impl fmt::Display for Template {

@@ -223,7 +223,7 @@ pub(super) fn unescaped(name: &str) -> Cow<'_, str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -305,7 +305,8 @@ mod tests {
         }
     }
 
-    fn any_json() -> impl Strategy<Value = serde_json::Value> {
+    /// Small documents of every kind, with text that needs escaping.
+    pub(in crate::flow) fn any_json() -> impl Strategy<Value = serde_json::Value> {
         let leaf = prop_oneof![
             Just(serde_json::Value::Null),
             any::<bool>().prop_map(serde_json::Value::from),

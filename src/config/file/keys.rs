@@ -83,8 +83,6 @@ pub enum Kind {
     Section(&'static [Key]),
     /// The same, but its presence alone means something, so it must be written as a map.
     Presence(&'static [Key]),
-    /// A key of the contract that this version does not carry out yet: refused when set.
-    Later,
 }
 
 const KIB: u64 = 1 << 10;

@@ -118,7 +118,6 @@ impl<'a> Reader<'a> {
                 };
                 Value::Map(entries.iter().map(read).collect())
             }
-            (Kind::Later, _) => self.later(tree, path),
             _ => self.scalar(tree, kind, path),
         }
     }
@@ -145,21 +144,6 @@ impl<'a> Reader<'a> {
                 .map(|(at, tree)| self.value(tree, of, &path.index(at)))
                 .collect(),
         )
-    }
-
-    /// A key that is known but not carried out: silence would let an operator believe in it.
-    fn later(&mut self, tree: &Tree, path: &Path) -> Value {
-        let unset = match tree {
-            Tree::Null | Tree::Flag(false) => true,
-            Tree::List(elements) => elements.is_empty(),
-            Tree::Map(entries) => entries.is_empty(),
-            Tree::Whole(_) | Tree::Number(_) | Tree::Text(_) | Tree::Flag(true) => false,
-        };
-        if !unset {
-            let message = "not in this version yet; remove the key";
-            self.mistakes.push(Mistake::key(path, message));
-        }
-        Value::Bad
     }
 
     fn scalar(&mut self, tree: &Tree, kind: &'static Kind, path: &Path) -> Value {
@@ -293,7 +277,6 @@ pub fn expected(kind: &Kind) -> String {
             format!("a list of {min} to {max}, each {}", expected(of))
         }
         Kind::Named(_) | Kind::Section(_) | Kind::Presence(_) => "a map".to_owned(),
-        Kind::Later => "nothing: it is not in this version yet".to_owned(),
     }
 }
 

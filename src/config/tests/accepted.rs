@@ -69,7 +69,6 @@ fn the_commented_file_names_every_key() {
                     of: Kind::Section(below),
                     ..
                 } => sections.push(below),
-                Kind::Later => continue,
                 _ => {}
             }
             assert!(

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::flow::json::tests::any_json;
 
 fn places(exclude: &[&str]) -> Vec<JsonPointer> {
     let parse = |place: &&str| JsonPointer::parse(place).unwrap();
@@ -89,22 +90,6 @@ fn what_has_no_one_form_is_compared_byte_for_byte() {
     assert_ne!(plain(r#"{"n":1}"#), plain(r#"{ "n":1}"#));
     let other = fingerprint(&Method::PUT, "/a", b"{}", &places(&["/at"]));
     assert_ne!(of("{}"), other);
-}
-
-fn any_json() -> impl Strategy<Value = serde_json::Value> {
-    let leaf = prop_oneof![
-        Just(serde_json::Value::Null),
-        any::<bool>().prop_map(serde_json::Value::from),
-        any::<i64>().prop_map(serde_json::Value::from),
-        "[a-c\"\\\\{}\\[\\],: \u{e9}]{0,6}".prop_map(serde_json::Value::from),
-    ];
-    leaf.prop_recursive(4, 32, 4, |inner| {
-        prop_oneof![
-            proptest::collection::vec(inner.clone(), 0..4).prop_map(serde_json::Value::from),
-            proptest::collection::btree_map("[a-c\"/~]{0,2}", inner, 0..4)
-                .prop_map(|map| serde_json::Value::Object(map.into_iter().collect())),
-        ]
-    })
 }
 
 proptest! {
