@@ -217,6 +217,7 @@ impl Reloader {
         let before = self.config();
         self.flow.routes.replace(ready, &self.ground.metrics);
         self.clients.store(Arc::new(Clients::new(&config.clients)));
+        self.flow.clients.replace(&config.clients);
         let stays = |name: &str| config.routes.iter().any(|route| *route.name == *name);
         for gone in before.routes.iter().filter(|route| !stays(&route.name)) {
             self.ground
