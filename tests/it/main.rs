@@ -13,6 +13,7 @@
 
 mod accepted;
 mod answers;
+mod batch_files;
 mod batch_limits;
 mod batches;
 mod bodies;
