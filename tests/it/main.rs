@@ -42,6 +42,7 @@ mod reload;
 mod reversal;
 mod scopes;
 mod telemetry;
+mod terminal;
 mod tunnels;
 mod waiting;
 mod why;
