@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::callers;
 use crate::disk::Book;
+use crate::files;
 use crate::pipe::dialer;
 use crate::plan::{EndPlan, Rules};
 use crate::world::{self, World};
@@ -35,7 +36,7 @@ pub(crate) struct Gateway {
     pub(crate) world: World,
     pub(crate) flow: Arc<Flow>,
     pub(crate) core: Core,
-    pub(crate) minter: Minter,
+    pub(crate) minter: Arc<Minter>,
     pub(crate) life: u32,
     /// When it began, in the world's time.
     pub(crate) base: u64,
@@ -133,6 +134,7 @@ fn opens(gateway: &Arc<Gateway>, callers: Vec<usize>) {
     for n in callers {
         drop(tokio::spawn(callers::call(Arc::clone(gateway), n)));
     }
+    files::opens(gateway);
     let stop = CancellationToken::new();
     if gateway.world.lock().plan.real_worker {
         let (flow, core) = (Arc::clone(&gateway.flow), gateway.core.clone());
@@ -209,7 +211,7 @@ async fn start(world: &World, clock: Clock, life: u32, (base, second): (u64, boo
         world: world.clone(),
         flow: Arc::new(flow),
         core,
-        minter: Minter::new("sim", &entropy),
+        minter: Arc::new(Minter::new("sim", &entropy)),
         life,
         base,
     }
@@ -315,7 +317,8 @@ async fn over(gateway: &Gateway) -> Ended {
             state.breaks("everything ends", "not within its time");
             return Ended::Over;
         }
-        if !state.callers.iter().all(callers::Caller::is_done) || !state.disk.is_idle() {
+        let done = state.callers.iter().all(callers::Caller::is_done);
+        if !done || !state.disk.is_idle() || !state.files_are_over() {
             continue;
         }
         let ids: Vec<String> = state.truth.calls.keys().cloned().collect();
