@@ -207,7 +207,7 @@ pub(super) fn end(
         if db.conn.prepare_cached(sql)?.execute(values)? > 0 {
             ended += 1;
             view.counts.moved(ItemState::Leased, end.state);
-            view.counts.how(end.attempts, &end.outcome);
+            view.counts.how(end);
         }
     }
     if ended > 0 {
