@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::books::{self, LedgerObserver};
 use super::door::CallerDoor;
 use super::error::StartError;
-use super::reload::Reloader;
+use super::reload::{Heeded, Reloader};
 use super::sockets::Bound;
 use super::upkeep::Upkeep;
 use super::{Ground, reach};
@@ -83,7 +83,8 @@ pub(super) async fn build(
     let upkeep = upkeep(&ground, &flow, observer, &ledger_fails);
     rest.spawn(upkeep.run(stop_rest.clone()));
     let back = Core::start(cores.all().len(), ground.clock.clone());
-    tell_people(config, &ground, &flow, &back, (&rest, &stop_rest))?;
+    let alerter = tell_people(config, &ground, &flow, &back)?;
+    rest.spawn(Arc::clone(&alerter).run(stop_rest.clone()));
     let clients = Arc::new(ArcSwap::from_pointee(Clients::new(&config.clients)));
     let caller_door = CallerDoor {
         flow: Arc::clone(&flow),
@@ -93,8 +94,13 @@ pub(super) async fn build(
     let minter = Arc::new(Minter::new(&config.node, &ground.entropy));
     let ways = (callers, Arc::clone(&minter));
     let ingress = open_ingress(config, &ground, caller_door, &cores, ways)?;
+    let heeded = Heeded {
+        flow: Arc::clone(&flow),
+        clients,
+        alerter,
+    };
     let follows = (source, config);
-    let reloader = Reloader::new(&flow, &ground, &clients, cores.all().len() + 1, follows);
+    let reloader = Reloader::new(heeded, &ground, cores.all().len() + 1, follows);
     door.open_controls(Arc::clone(&reloader) as _);
     rest.spawn(Arc::clone(&reloader).run(hung_up, stop_rest.clone()));
     ground.readiness.clear(Trouble::Starting, "");
@@ -157,25 +163,22 @@ fn upkeep(
     }
 }
 
-/// Starts the alerts of the routes that have a webhook.
+/// Who tells people what happens to calls, of the routes that have a webhook.
 fn tell_people(
     config: &Config,
     ground: &Ground,
     flow: &Flow,
     core: &Core,
-    (rest, stop): (&TaskTracker, &CancellationToken),
-) -> Result<(), StartError> {
-    let means = Means {
+) -> Result<Arc<Alerter>, StartError> {
+    let alerter = Alerter::new(Means {
         ledger: Arc::clone(&flow.ledger),
         core: core.clone(),
         node: Arc::clone(&config.node),
         metrics: Arc::clone(&ground.metrics),
         readiness: Arc::clone(&ground.readiness),
-    };
-    if let Some(alerter) = Alerter::new(&config.routes, means, stop.clone())? {
-        rest.spawn(alerter.run());
-    }
-    Ok(())
+    });
+    alerter.replace(Alerter::prepare(&config.routes)?);
+    Ok(Arc::new(alerter))
 }
 
 /// Looks for the tools, then says that callers are served and where.

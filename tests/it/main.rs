@@ -12,6 +12,7 @@
 )]
 
 mod accepted;
+mod alerts;
 mod answers;
 mod batches;
 mod bodies;
