@@ -85,20 +85,19 @@ pub(super) async fn build(
     let back = Core::start(cores.all().len(), ground.clock.clone());
     let alerter = tell_people(config, &ground, &flow, &back)?;
     rest.spawn(Arc::clone(&alerter).run(stop_rest.clone()));
-    let clients = Arc::new(ArcSwap::from_pointee(Clients::new(&config.clients)));
+    let heeded = Heeded {
+        flow: Arc::clone(&flow),
+        clients: Arc::new(ArcSwap::from_pointee(Clients::new(&config.clients))),
+        alerter,
+    };
     let caller_door = CallerDoor {
         flow: Arc::clone(&flow),
-        clients: Arc::clone(&clients),
+        clients: Arc::clone(&heeded.clients),
         ledger_fails,
     };
     let minter = Arc::new(Minter::new(&config.node, &ground.entropy));
     let ways = (callers, Arc::clone(&minter));
     let ingress = open_ingress(config, &ground, caller_door, &cores, ways)?;
-    let heeded = Heeded {
-        flow: Arc::clone(&flow),
-        clients,
-        alerter,
-    };
     let follows = (source, config);
     let reloader = Reloader::new(heeded, &ground, cores.all().len() + 1, follows);
     door.open_controls(Arc::clone(&reloader) as _);
@@ -107,11 +106,7 @@ pub(super) async fn build(
 
     let stop_worker = CancellationToken::new();
     let batches = open_batches(&door, &flow, (&back, &stop_worker), minter);
-    let verbs = Verbs::new(Arc::clone(&flow), back.clone());
-    let jobs = Jobs::new(verbs.clone(), stop_worker.clone());
-    door.open_desk(verbs);
-    let worker = Worker::new(Arc::clone(&flow), back, stop_worker.clone());
-    let worker = tokio::spawn(async { tokio::join!(worker.run(), jobs.run()).0 });
+    let worker = open_queue(&door, &flow, back, &stop_worker);
     greet(
         config,
         &ground,
@@ -145,6 +140,20 @@ fn open_batches(
     let batches = tokio::spawn(worker.run());
     door.batches.open(taking);
     batches
+}
+
+/// Lets operators in, and starts the worker of the queue and that of bulk jobs.
+fn open_queue(
+    door: &Admin,
+    flow: &Arc<Flow>,
+    core: Core,
+    stop: &CancellationToken,
+) -> JoinHandle<()> {
+    let verbs = Verbs::new(Arc::clone(flow), core.clone());
+    let jobs = Jobs::new(verbs.clone(), stop.clone());
+    door.open_desk(verbs);
+    let worker = Worker::new(Arc::clone(flow), core, stop.clone());
+    tokio::spawn(async { tokio::join!(worker.run(), jobs.run()).0 })
 }
 
 fn upkeep(
