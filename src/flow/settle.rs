@@ -17,7 +17,7 @@ use super::told::{Problem, Shown, Told, Whole, Word};
 use super::{reading, record};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
-use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
+use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Reason, Step};
 use crate::crash::{self, Point};
 use crate::ledger::{Fact, FactWritten, News, SettledBy, Verdict, Written};
 use crate::telemetry::labels::{AvoidedBy, Round};
@@ -252,8 +252,37 @@ impl Drive {
         unresolved
     }
 
-    /// What went wrong last, for people: the last attempt of this run, and the last receipt.
+    /// What went wrong last, for people: the last attempt of this run, the last receipt, and what
+    /// cut a pass short that might have done more. A call that leaves the line keeps its reason
+    /// in a column of its own.
     fn last_error(&self, parking: Parking) -> Arc<str> {
+        let learnt = self.learnt(parking);
+        let cut = match parking.reason {
+            Reason::Denied | Reason::LedgerFailed | Reason::Drain => parking.reason.as_str(),
+            Reason::RetriesExhausted
+            | Reason::Deadline
+            | Reason::RetryAfter
+            | Reason::NoReceipt
+            | Reason::NeverSent
+            | Reason::Crash
+            | Reason::Cancelled
+            | Reason::StreamCut
+            | Reason::RoundsExhausted
+            | Reason::RouteChanged
+            | Reason::ReportedFailure
+            | Reason::CredentialNotKept
+            | Reason::ReversalRefused
+            | Reason::ReversalIncomplete
+            | Reason::ReversalUnclear
+            | Reason::Impossible => return learnt,
+        };
+        if self.call.place == Place::Line || *learnt == *cut {
+            return learnt;
+        }
+        Arc::from(format!("{learnt}; {cut}"))
+    }
+
+    fn learnt(&self, parking: Parking) -> Arc<str> {
         if let Some(undone) = self.undone {
             return Arc::from(match undone {
                 Outcome::Answered(reading) => {
