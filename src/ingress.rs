@@ -54,7 +54,7 @@ pub use listener::{Drained, Ingress, Settings};
 /// (its id proved) [`admit`](Self::admit), then its body, then [`call`](Self::call) or
 /// [`pass`](Self::pass). Whatever is refused before the body is read costs the caller no upload.
 ///
-/// Counted here, and only here, for every request: `calls_total`, `refused_total`,
+/// Counted here, and only here, for every request that comes in: `calls_total`, `refused_total`,
 /// `backfilled_call_ids_total`, `calls_in_flight` and `call_duration_seconds`. The line of the log
 /// belongs to whoever answers [`call`](Self::call).
 pub trait Door: Send + Sync + 'static {
