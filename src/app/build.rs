@@ -27,7 +27,7 @@ use crate::compensate::alert::Means;
 use crate::compensate::{Alerter, Jobs, Verbs, Worker};
 use crate::config::{Config, Source};
 use crate::entropy::Minter;
-use crate::flow::{Flow, LateRegistry, Promises, Retries, Routes};
+use crate::flow::{ClientNames, Flow, LateRegistry, Promises, Retries, Routes};
 use crate::ingress::{Clients, Cores, Ingress, Settings};
 use crate::ledger::{Ledger, Owner};
 use crate::telemetry::names::ROUTE_NONE;
@@ -213,6 +213,8 @@ async fn flow(
 ) -> Result<Arc<Flow>, StartError> {
     let remembered = ledger.proofs().await?;
     let routes = Routes::build(&config.routes, &ground.metrics, &remembered, cores)?;
+    let clients = ClientNames::default();
+    clients.replace(&config.clients);
     Ok(Arc::new(Flow {
         ledger,
         routes,
@@ -223,6 +225,7 @@ async fn flow(
         metrics: Arc::clone(&ground.metrics),
         readiness: Arc::clone(&ground.readiness),
         calls: Arc::default(),
+        clients,
         retries: Retries::default(),
         promises: Promises::new(config.limits.async_calls),
         late: Arc::new(LateRegistry::default()),

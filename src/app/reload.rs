@@ -234,6 +234,7 @@ impl Reloader {
         flow.routes.replace(ready, &self.ground.metrics);
         alerter.replace(receivers);
         clients.store(Arc::new(Clients::new(&config.clients)));
+        flow.clients.replace(&config.clients);
         let stays = |name: &str| config.routes.iter().any(|route| *route.name == *name);
         for gone in before.routes.iter().filter(|route| !stays(&route.name)) {
             self.ground

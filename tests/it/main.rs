@@ -14,6 +14,7 @@
 mod accepted;
 mod alerts;
 mod answers;
+mod batch_limits;
 mod batches;
 mod bodies;
 mod bulk;
