@@ -39,6 +39,8 @@ pub(super) struct Reloader {
     /// Shards of every pool of connections.
     cores: usize,
     source: Option<Source>,
+    /// Has the gateway drain.
+    stop: CancellationToken,
     config: ArcSwap<Config>,
     /// How the last load ended; none was made while it is empty.
     last: Mutex<Option<Last>>,
@@ -77,7 +79,7 @@ impl Reloader {
         ground: &Ground,
         clients: &Arc<ArcSwap<Clients>>,
         cores: usize,
-        (source, config): (Option<Source>, &Config),
+        (source, config, stop): (Option<Source>, &Config, CancellationToken),
     ) -> Arc<Self> {
         Arc::new(Self {
             flow: Arc::clone(flow),
@@ -85,6 +87,7 @@ impl Reloader {
             clients: Arc::clone(clients),
             cores,
             source,
+            stop,
             config: ArcSwap::from_pointee(config.clone()),
             last: Mutex::new(None),
             turn: tokio::sync::Mutex::new(()),
@@ -271,6 +274,10 @@ impl Controls for Reloader {
                 detail: report.to_string(),
             })
         })
+    }
+
+    fn drain(&self) {
+        self.stop.cancel();
     }
 
     fn flow(&self) -> &Flow {

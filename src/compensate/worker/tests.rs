@@ -53,6 +53,7 @@ impl World {
             promises: Promises::new(8),
             late: Arc::new(LateRegistry::default()),
             draining: CancellationToken::new(),
+            in_line: TaskTracker::new(),
             tasks: TaskTracker::new(),
         });
         let stop = CancellationToken::new();
