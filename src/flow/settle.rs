@@ -4,6 +4,7 @@
 //! believes dead. A success may be told while its record is on its way, as long as the tool can be
 //! asked about it; the record is then pursued in the background until it is written.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
@@ -388,7 +389,16 @@ impl Drive {
         let told = self.call.told(Word::Answered, sends, shown);
         let (core, tasks) = (self.core.clone(), self.flow.tasks.clone());
         drop(core.spawn(tasks.track_future(async move {
-            let report = passed.await;
+            let mut passed = pin!(passed);
+            let draining = self.flow.draining.clone();
+            let (report, parked) = tokio::select! {
+                biased;
+                report = &mut passed => (report, false),
+                () = draining.cancelled() => {
+                    let parked = self.park_streaming().await;
+                    (passed.await, parked)
+                }
+            };
             crash::at(Point::Streaming);
             let reading = Reading::by_status(status);
             let outcome = match report.broken {
@@ -397,14 +407,31 @@ impl Drive {
             };
             let kept = record::passed(status, &headers, &report);
             self.replies.put(n, Said::Kept(kept));
-            let step = self.on(Event::Attempted {
-                outcome,
-                retry_after: None,
-                open: false,
-            });
-            drop(self.run_from(step).await);
+            match outcome {
+                Outcome::Answered(reading) if parked => self.told_late(n, reading).await,
+                Outcome::Unclear(_) | Outcome::NotSent(_) if parked => {}
+                Outcome::Answered(_) | Outcome::Unclear(_) | Outcome::NotSent(_) => {
+                    let step = self.on(Event::Attempted {
+                        outcome,
+                        retry_after: None,
+                        open: false,
+                    });
+                    drop(self.run_from(step).await);
+                }
+            }
         })));
         told
+    }
+
+    /// The process cannot wait for the end of an answer that is being passed on: the call is
+    /// parked, and the answer goes on. Whether it was.
+    async fn park_streaming(&mut self) -> bool {
+        let Step::Park(parking) = self.on(Event::Draining) else {
+            return false;
+        };
+        self.parked(parking).await;
+        self.in_line = None;
+        true
     }
 }
 

@@ -41,6 +41,7 @@ mod receipts;
 mod reload;
 mod reversal;
 mod scopes;
+mod takeover;
 mod telemetry;
 mod tunnels;
 mod waiting;
