@@ -42,6 +42,8 @@ pub(super) struct Reloader {
     config: ArcSwap<Config>,
     /// How the last load ended; none was made while it is empty.
     last: Mutex<Option<Last>>,
+    /// Told of every load that is in force.
+    pub(super) changed: Notify,
     /// One load at a time.
     turn: tokio::sync::Mutex<()>,
 }
@@ -87,6 +89,7 @@ impl Reloader {
             source,
             config: ArcSwap::from_pointee(config.clone()),
             last: Mutex::new(None),
+            changed: Notify::new(),
             turn: tokio::sync::Mutex::new(()),
         })
     }
@@ -155,6 +158,7 @@ impl Reloader {
         match &loaded {
             Ok(()) => {
                 readiness.clear(Trouble::Configuration, "");
+                self.changed.notify_one();
                 tracing::info!(cause = cause.as_str(), "the configuration was reloaded");
             }
             Err(report) => {

@@ -20,7 +20,7 @@ use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
 use crate::crash::{self, Point};
 use crate::ledger::{Fact, FactWritten, News, SettledBy, Verdict, Written};
-use crate::telemetry::labels::{AvoidedBy, Round};
+use crate::telemetry::labels::{AvoidedBy, Bound, Round};
 use crate::telemetry::log::CallLine;
 use crate::upstream::Answer;
 
@@ -363,6 +363,9 @@ impl Drive {
                 None => Outcome::Answered(reading),
                 Some(why) => Outcome::Unclear(why),
             };
+            if report.broken.is_none() && report.kept.is_none() {
+                self.flow.metrics.bounds.inc(Bound::KeptResponse);
+            }
             let kept = record::passed(status, &headers, &report);
             self.replies.put(n, Said::Kept(kept));
             let step = self.on(Event::Attempted {
