@@ -35,8 +35,8 @@ use crate::ledger::{Ledger, Owner};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::ROUTE_NONE;
 use crate::telemetry::readiness::Trouble;
-use crate::upstream::Core;
 use crate::upstream::headers::Node;
+use crate::upstream::{Bodies, Core};
 
 /// What this process was given by another one.
 #[derive(Default)]
@@ -103,13 +103,14 @@ pub(super) async fn build(
     let owner = Owner::new(&ground.entropy.instance(&config.node));
     books::sweep(&*ledger, &owner, ground.clock.wall()).await?;
 
-    let cores =
-        Cores::start(config.workers, &ground.clock).map_err(StartError::system("threads"))?;
+    let bodies = Bodies::new(config.limits.bodies, &ground.metrics);
+    let cores = Cores::start(config.workers, &ground.clock, &bodies)
+        .map_err(StartError::system("threads"))?;
     let flow = flow(config, &ground, ledger, owner, cores.all().len() + 1).await?;
     let ledger_fails = Arc::new(AtomicBool::new(false));
     let upkeep = upkeep(&ground, &flow, observer, &ledger_fails);
     rest.spawn(upkeep.run(stop_rest.clone()));
-    let back = Core::start(cores.all().len(), ground.clock.clone());
+    let back = Core::start(cores.all().len(), ground.clock.clone()).within(&bodies);
     let alerter = tell_people(config, &ground, &flow, &back)?;
     rest.spawn(Arc::clone(&alerter).run(stop_rest.clone()));
     let heeded = Heeded {
@@ -136,7 +137,8 @@ pub(super) async fn build(
     let batches = open_batches(&door, &flow, (&back, &stop_worker), minter);
     let worker = open_queue(&door, &flow, back, &stop_worker);
     let at = (ingress.address(), admin);
-    greet(config, &ground, at, (&rest, &stop_rest)).await;
+    let told = (config, &*reloader);
+    greet(told, &ground, at, (&rest, &stop_rest)).await;
     Ok(Running {
         ground,
         flow,
@@ -256,16 +258,22 @@ fn tell_people(
 
 /// Looks for the tools, then says that callers are served and where.
 async fn greet(
-    config: &Config,
+    (config, reloader): (&Config, &Arc<Reloader>),
     ground: &Ground,
     (listen, admin): (SocketAddr, SocketAddr),
     (rest, stop): (&TaskTracker, &CancellationToken),
 ) {
-    let missing = reach::look(&config.routes, &ground.readiness).await;
-    let again = reach::look_again(missing, Arc::clone(&ground.readiness));
-    let stop = stop.clone();
-    rest.spawn(async move { stop.run_until_cancelled(again).await.unwrap_or_default() });
-    tracing::info!(%listen, %admin, version = env!("CARGO_PKG_VERSION"), "serving");
+    let readiness = Arc::clone(&ground.readiness);
+    let missing = reach::look(&config.routes, &readiness).await;
+    let (reloader, stop) = (Arc::clone(reloader), stop.clone());
+    rest.spawn(async move {
+        let routes = || reloader.config().routes.clone();
+        let again = reach::look_again(missing, &reloader.changed, routes, &readiness);
+        stop.run_until_cancelled(again).await.unwrap_or_default();
+    });
+    let memory_mib_max = config.memory(config.cores()).mib();
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(%listen, %admin, version, memory_mib_max, "serving");
 }
 
 async fn flow(

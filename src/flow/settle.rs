@@ -22,7 +22,7 @@ use crate::call::receipt::State;
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Reason, Step};
 use crate::crash::{self, Point};
 use crate::ledger::{Fact, FactWritten, News, SettledBy, Verdict, Written};
-use crate::telemetry::labels::{AvoidedBy, Round};
+use crate::telemetry::labels::{AvoidedBy, Bound, Round};
 use crate::telemetry::log::CallLine;
 use crate::upstream::Answer;
 
@@ -405,6 +405,9 @@ impl Drive {
                 None => Outcome::Answered(reading),
                 Some(why) => Outcome::Unclear(why),
             };
+            if report.broken.is_none() && report.kept.is_none() {
+                self.flow.metrics.bounds.inc(Bound::KeptResponse);
+            }
             let kept = record::passed(status, &headers, &report);
             self.replies.put(n, Said::Kept(kept));
             match outcome {

@@ -187,6 +187,10 @@ labels! {
         LateExchanges = "late-exchanges",
         /// `ledger.queue`: the call was refused as overloaded.
         LedgerQueue = "ledger-queue",
+        /// `limits.calls`: a request was refused as overloaded.
+        Calls = "calls",
+        /// `limits.bodies`: a request was refused, or an answer not kept.
+        Bodies = "bodies",
         /// `limits.async_calls`: a call was refused as overloaded.
         AsyncCalls = "async-calls",
         /// Callers who wait at a receipt: one was told at once.
