@@ -169,6 +169,7 @@ impl Routes {
         let names = routes.iter().map(|route| &*route.conf.name);
         let names: Vec<&str> = names.chain([ROUTE_NONE]).collect();
         metrics.keep_routes(&names);
+        self.limits.keep(&routes);
     }
 
     /// The first route that matches.

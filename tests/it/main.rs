@@ -12,9 +12,12 @@
 )]
 
 mod accepted;
+mod alerts;
 mod answers;
+mod batch_limits;
 mod batches;
 mod bodies;
+mod bounds;
 mod bulk;
 mod chains;
 mod check_command;
@@ -22,6 +25,7 @@ mod clients;
 mod connections;
 mod crashes;
 mod disks;
+mod draining;
 mod duplicates;
 mod fixture;
 mod h2c;
@@ -39,6 +43,8 @@ mod receipts;
 mod reload;
 mod reversal;
 mod scopes;
+mod storm;
+mod takeover;
 mod telemetry;
 mod tunnels;
 mod waiting;

@@ -13,6 +13,7 @@ mod disk;
 mod gateway;
 mod names;
 mod net;
+mod outage;
 mod pipe;
 mod plan;
 mod promise;
