@@ -14,6 +14,7 @@ mod files;
 mod gateway;
 mod names;
 mod net;
+mod outage;
 mod pipe;
 mod plan;
 mod promise;
