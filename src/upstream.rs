@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, Wheel};
 
+pub mod addresses;
 pub mod headers;
 pub mod receipt;
 pub mod reversal;

@@ -18,6 +18,7 @@ use super::drive::Drive;
 use super::join;
 use super::key::{self, Key};
 use super::running::{Asked, Entered, Lead};
+use super::sites::Choice;
 use super::told::{Problem, Told};
 use super::{Flow, Request, canonical, dedup, reading, record, reverse};
 use crate::call::code::{Code, Repeat, Sent};
@@ -50,6 +51,10 @@ pub(super) struct Visit {
     pub(super) until: Mono,
     /// Its place among the tool's sends, where they are bounded.
     pub(super) place: Option<allow::Place>,
+    /// The address it is first sent to.
+    pub(super) site: usize,
+    /// How that was chosen.
+    pub(super) choice: Option<Choice>,
 }
 
 impl Flow {
@@ -105,6 +110,8 @@ impl Flow {
             fields,
             until,
             place: None,
+            site: 0,
+            choice: None,
         };
         if let Some(problem) = refused {
             return visit.refused(problem, core);
@@ -167,6 +174,9 @@ impl Flow {
         if let Err(problem) = self.find_place(core, &mut visit).await {
             return visit.refused(problem, core);
         }
+        if visit.request.route.addresses.is_some() {
+            self.find_address(core, &mut visit).await;
+        }
         loop {
             let new = NewCall {
                 wary,
@@ -204,7 +214,7 @@ impl Flow {
             let runs = call.settled.is_none() && call.dead_letter.is_none();
             let elsewhere =
                 call.call_id != visit.request.call_id || call.client != visit.request.client;
-            visit.place = None;
+            (visit.place, visit.choice) = (None, None);
             if !(joins && runs && elsewhere) {
                 return self.repeat(core, &visit, *known).await;
             }
@@ -291,6 +301,7 @@ impl Flow {
             key,
             seen,
             reverses,
+            site,
             ..
         }: &Visit,
         core: &Core,
@@ -303,7 +314,8 @@ impl Flow {
             call_id: request.call_id.clone(),
             source: request.source,
             route: Arc::clone(&route.conf.name),
-            upstream: Arc::clone(route.tool.address()),
+            upstream: Arc::clone(route.sites[*site].tool.address()),
+            siblings: route.siblings_of(*site),
             policy: Arc::clone(&route.policy_text),
             fingerprint: asked.fingerprint,
             idempotency_key: key.as_ref().map(|key| Arc::clone(&key.text)),
@@ -394,6 +406,9 @@ impl Visit {
         Call {
             first_sent: now,
             same_address: true,
+            site: self.site,
+            via: self.site,
+            first: self.choice,
             place: Place::Line,
             client: request.client,
             call_id: request.call_id,

@@ -147,6 +147,26 @@ labels! {
         Unclear = "unclear",
     }
 
+    /// Why an address of a tool was ejected.
+    Ejected {
+        /// So many failures in a row.
+        Row = "row",
+        /// The share of failures among the sends of late.
+        Share = "share",
+        /// The send that tried it again failed.
+        Probe = "probe",
+    }
+
+    /// How an address of a tool stands.
+    AddressState {
+        /// It is used.
+        In = "in",
+        /// It is left alone.
+        Out = "out",
+        /// One send finds out whether it can be used again.
+        Probing = "probing",
+    }
+
     /// What contradicts the end a call already has.
     Difference {
         /// An answer says otherwise.

@@ -12,6 +12,7 @@
 )]
 
 mod accepted;
+mod addresses;
 mod alerts;
 mod answers;
 mod batch_files;

@@ -231,15 +231,15 @@ async fn start(world: &World, clock: Clock, life: u32, (base, comes): (u64, Come
     let metrics = METRICS.with(Arc::clone);
     let routes = Routes::build(&[route(&rules)], &metrics, &proofs, 1).expect("a good route");
     for route in routes.all().iter() {
-        route.tool.destination().dial_by(dialer(world, false, life));
-        if let Some(receipts) = &route.receipts {
-            receipts
-                .endpoint
-                .destination()
-                .dial_by(dialer(world, true, life));
-        }
-        if let Some(reversal) = &route.reversal {
-            reversal.destination().dial_by(dialer(world, false, life));
+        for (n, site) in route.sites.iter().enumerate() {
+            let dialer = |asks| dialer(world, (n, asks), life);
+            site.tool.destination().dial_by(dialer(false));
+            if let Some(receipts) = &site.receipts {
+                receipts.endpoint.destination().dial_by(dialer(true));
+            }
+            if let Some(reversal) = &site.reversal {
+                reversal.destination().dial_by(dialer(false));
+            }
         }
     }
     let flow = Flow {

@@ -18,6 +18,7 @@ mod outage;
 mod pipe;
 mod plan;
 mod promise;
+mod several;
 mod tool;
 mod world;
 

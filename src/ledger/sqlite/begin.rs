@@ -98,7 +98,7 @@ fn claim(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun> {
             forget_alias(db, new, client)?;
         }
     }
-    let shared = |other: &Standing| other.upstream == *new.upstream && !other.held.is_free(new.now);
+    let shared = |other: &Standing| new.is_at(&other.upstream) && !other.held.is_free(new.now);
     if new.exclusive_id && others.iter().any(shared) {
         return Ok(Begun::Foreign);
     }

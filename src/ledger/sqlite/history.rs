@@ -43,6 +43,10 @@ impl<'a> Line<'a> {
             Entry::Sent { n, cause, .. } => Self::new("sent")
                 .n(*n)
                 .word(cause.map(|cause| cause.as_str())),
+            Entry::Moved { from, to, .. } => Self {
+                detail: Some(to),
+                ..Self::new("moved").word(Some(from))
+            },
             Entry::Ended {
                 n,
                 took,

@@ -232,6 +232,11 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
             n: row.get(2)?,
             cause: words::optional_word(row, 3, words::cause)?,
         },
+        "moved" => Entry::Moved {
+            at,
+            from: words::text(row, 3)?,
+            to: detail.ok_or_else(|| words::damaged(8, "nothing"))?,
+        },
         "ended" => Entry::Ended {
             at,
             n: row.get(2)?,
