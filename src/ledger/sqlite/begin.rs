@@ -209,6 +209,9 @@ fn reclaim(
         fence: old.held.fence.saturating_add(1),
     };
     keep_life(db, old.row)?;
+    db.conn
+        .prepare_cached("DELETE FROM replies WHERE call = ?1")?
+        .execute([old.row.0])?;
     let sql = "UPDATE calls SET life = ?2, fence = ?3, state = ?4, binds = 1, key_binds = ?5, \
         parked = 0, promised = ?6, sends = ?7, touched_at = ?8, window_ms = ?9, purge_at = NULL, \
         owner = ?10, lease_until = ?11, received_at = ?8, updated_at = ?8, first_sent_at = ?12, \

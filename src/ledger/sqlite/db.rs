@@ -47,10 +47,12 @@ pub(super) enum Hot {
     IsKnown,
     Alike,
     Insert,
+    Settle,
+    Reply,
 }
 
 impl Hot {
-    const COUNT: usize = Self::Insert as usize + 1;
+    const COUNT: usize = Self::Reply as usize + 1;
 }
 
 impl Start {
