@@ -4,6 +4,7 @@
 //! believes dead. A success may be told while its record is on its way, as long as the tool can be
 //! asked about it; the record is then pursued in the background until it is written.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
@@ -17,10 +18,11 @@ use super::told::{Problem, Shown, Told, Whole, Word};
 use super::{reading, record};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
-use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
+use crate::call::receipt::State;
+use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Reason, Step};
 use crate::crash::{self, Point};
 use crate::ledger::{Fact, FactWritten, News, SettledBy, Verdict, Written};
-use crate::telemetry::labels::{AvoidedBy, Round};
+use crate::telemetry::labels::{AvoidedBy, Bound, Round};
 use crate::telemetry::log::CallLine;
 use crate::upstream::Answer;
 
@@ -149,7 +151,7 @@ impl Drive {
         let sends = self.decider.tally().sends();
         match ending {
             Ending::Success(n) | Ending::Failure(n) | Ending::Unbinding(n) => {
-                let shown = self.shown_of(n);
+                let shown = self.shown_of(n, state_of(ending));
                 let word = reading::word(&self.call.route.conf, &shown);
                 self.call.told(word, sends, shown)
             }
@@ -162,10 +164,10 @@ impl Drive {
         }
     }
 
-    fn shown_of(&mut self, n: u8) -> Shown {
+    fn shown_of(&mut self, n: u8, state: Option<State>) -> Shown {
         match (self.replies.take(n), self.stream.take()) {
             (Some(Said::Answer(answer)), _) => Shown::Whole(whole(answer)),
-            (Some(Said::Kept(reply)), _) => dedup::kept(&reply),
+            (Some(Said::Kept(reply)), _) => dedup::kept(&reply, state),
             (None, Some(stream)) => Shown::Stream {
                 status: stream.status,
                 headers: stream.headers,
@@ -187,7 +189,9 @@ impl Drive {
             Some(result) => Shown::Whole(whole(result)),
             None => match (verdict, kept.and_then(|n| self.replies.take(n))) {
                 (Verdict::Failed, Some(Said::Answer(answer))) => Shown::Whole(whole(answer)),
-                (Verdict::Failed, Some(Said::Kept(reply))) => dedup::kept(&reply),
+                (Verdict::Failed, Some(Said::Kept(reply))) => {
+                    dedup::kept(&reply, Some(State::Failed))
+                }
                 (Verdict::Failed, None) => Shown::Problem(dedup::failed(SettledBy::Receipt)),
                 (Verdict::Success, _) => {
                     let document = self.receipt.document.take().unwrap_or_default();
@@ -252,8 +256,37 @@ impl Drive {
         unresolved
     }
 
-    /// What went wrong last, for people: the last attempt of this run, and the last receipt.
+    /// What went wrong last, for people: the last attempt of this run, the last receipt, and what
+    /// cut a pass short that might have done more. A call that leaves the line keeps its reason
+    /// in a column of its own.
     fn last_error(&self, parking: Parking) -> Arc<str> {
+        let learnt = self.learnt(parking);
+        let cut = match parking.reason {
+            Reason::Denied | Reason::LedgerFailed | Reason::Drain => parking.reason.as_str(),
+            Reason::RetriesExhausted
+            | Reason::Deadline
+            | Reason::RetryAfter
+            | Reason::NoReceipt
+            | Reason::NeverSent
+            | Reason::Crash
+            | Reason::Cancelled
+            | Reason::StreamCut
+            | Reason::RoundsExhausted
+            | Reason::RouteChanged
+            | Reason::ReportedFailure
+            | Reason::CredentialNotKept
+            | Reason::ReversalRefused
+            | Reason::ReversalIncomplete
+            | Reason::ReversalUnclear
+            | Reason::Impossible => return learnt,
+        };
+        if self.call.place == Place::Line || *learnt == *cut {
+            return learnt;
+        }
+        Arc::from(format!("{learnt}; {cut}"))
+    }
+
+    fn learnt(&self, parking: Parking) -> Arc<str> {
         if let Some(undone) = self.undone {
             return Arc::from(match undone {
                 Outcome::Answered(reading) => {
@@ -356,23 +389,52 @@ impl Drive {
         let told = self.call.told(Word::Answered, sends, shown);
         let (core, tasks) = (self.core.clone(), self.flow.tasks.clone());
         drop(core.spawn(tasks.track_future(async move {
-            let report = passed.await;
+            let mut passed = pin!(passed);
+            let draining = self.flow.draining.clone();
+            let (report, parked) = tokio::select! {
+                biased;
+                report = &mut passed => (report, false),
+                () = draining.cancelled() => {
+                    let parked = self.park_streaming().await;
+                    (passed.await, parked)
+                }
+            };
             crash::at(Point::Streaming);
             let reading = Reading::by_status(status);
             let outcome = match report.broken {
                 None => Outcome::Answered(reading),
                 Some(why) => Outcome::Unclear(why),
             };
+            if report.broken.is_none() && report.kept.is_none() {
+                self.flow.metrics.bounds.inc(Bound::KeptResponse);
+            }
             let kept = record::passed(status, &headers, &report);
             self.replies.put(n, Said::Kept(kept));
-            let step = self.on(Event::Attempted {
-                outcome,
-                retry_after: None,
-                open: false,
-            });
-            drop(self.run_from(step).await);
+            match outcome {
+                Outcome::Answered(reading) if parked => self.told_late(n, reading).await,
+                Outcome::Unclear(_) | Outcome::NotSent(_) if parked => {}
+                Outcome::Answered(_) | Outcome::Unclear(_) | Outcome::NotSent(_) => {
+                    let step = self.on(Event::Attempted {
+                        outcome,
+                        retry_after: None,
+                        open: false,
+                    });
+                    drop(self.run_from(step).await);
+                }
+            }
         })));
         told
+    }
+
+    /// The process cannot wait for the end of an answer that is being passed on: the call is
+    /// parked, and the answer goes on. Whether it was.
+    async fn park_streaming(&mut self) -> bool {
+        let Step::Park(parking) = self.on(Event::Draining) else {
+            return false;
+        };
+        self.parked(parking).await;
+        self.in_line = None;
+        true
     }
 }
 
@@ -390,6 +452,15 @@ impl Said {
             Self::Answer(answer) => Some(answer),
             Self::Kept(_) => None,
         }
+    }
+}
+
+/// The state of a call that ended so; none when that binds nothing.
+const fn state_of(ending: Ending) -> Option<State> {
+    match ending {
+        Ending::Success(_) | Ending::ReceiptSuccess => Some(State::Success),
+        Ending::Failure(_) | Ending::ReceiptFailed { .. } => Some(State::Failed),
+        Ending::Unbinding(_) | Ending::Refused(_) => None,
     }
 }
 

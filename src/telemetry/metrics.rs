@@ -21,7 +21,7 @@ use super::labels::{
     Reload, Round, UndoResult,
 };
 use super::names::{self, Name, ROUTE, ROUTE_GONE};
-use crate::call::code::Word;
+use crate::call::code::{Code, Word};
 use crate::call::outcome::Cause;
 use crate::call::receipt::Answer;
 use crate::call::step::Reason;
@@ -43,6 +43,8 @@ pub struct Metrics {
     families: Families,
     /// Times bounds were reached.
     pub bounds: Counters<Bound>,
+    /// Bytes of the bodies that are held.
+    pub bodies_held: IntGauge,
     /// Loads of the configuration after the first.
     pub reloads: Counters<Reload>,
     /// Log lines that standard error did not take.
@@ -59,7 +61,7 @@ pub struct Metrics {
 /// The handles of one route, resolved once.
 #[derive(Debug)]
 pub struct RouteMetrics {
-    /// One per caller's request, by what the caller was told.
+    /// One per caller's request or item of a batch, by what was told.
     pub calls: Counters<Word>,
     /// One per send, by how it ended.
     pub attempts: Counters<AttemptResult>,
@@ -152,6 +154,7 @@ impl Metrics {
         let registry = Registry::new();
         let families = Families::on(&registry);
         let bounds = counters(&registry, names::BOUNDS_REACHED);
+        let bodies_held = gauges(&registry, names::BODIES_HELD).with_label_values(NONE);
         let reloads = counters(&registry, names::CONFIG_RELOADS);
         let ledger_commit = histograms(&registry, names::LEDGER_COMMIT, &COMMIT_BUCKETS);
         let last_reload = gauges(&registry, names::CONFIG_LAST_RELOAD).with_label_values(NONE);
@@ -169,6 +172,7 @@ impl Metrics {
             registry,
             families,
             bounds: Counters::of(&bounds, None),
+            bodies_held,
             reloads: Counters::of(&reloads, None),
             log_lines_dropped: dropped.with_label_values(NONE),
             ledger_commit: ledger_commit.with_label_values(NONE),
@@ -318,9 +322,14 @@ impl RouteMetrics {
         self.in_flight.get()
     }
 
-    /// Notes how long a caller's request took.
-    pub fn call_took(&self, d: Duration) {
-        self.call_duration.observe(d.as_secs_f64());
+    /// Counts a caller's request that has ended: what was told, the code of a problem, and how
+    /// long it took. An item of a batch is such a request.
+    pub fn told(&self, word: Word, code: Option<Code>, took: Duration) {
+        self.calls.inc(word);
+        if let Some(code) = code {
+            self.refused.inc(code);
+        }
+        self.call_duration.observe(took.as_secs_f64());
     }
 
     /// Notes how long one send took.

@@ -25,6 +25,7 @@ use crate::ingress::{
     Core, Cores, Door, Faced, Found, Ingress, Knock, Line, Payload, Request, Settings,
 };
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
+use crate::upstream::Bodies;
 use crate::upstream::headers::Node;
 
 use super::Peer;
@@ -95,6 +96,8 @@ pub(super) struct Gate {
 
 pub(super) const LIMITS: Limits = Limits {
     connections: 64,
+    calls: 64,
+    bodies: 16 << 20,
     async_calls: 8,
     connections_per_address: 64,
     headers: 100,
@@ -157,7 +160,7 @@ impl Gate {
             metrics: Arc::clone(&metrics),
             unrouted: Arc::clone(&unrouted),
         };
-        let cores = Cores::start(1, &clock).unwrap();
+        let cores = Cores::start(1, &clock, &Bodies::default()).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let ingress = Ingress::open(listener, &cores, Arc::clone(&door), settings).unwrap();
         Self {
@@ -255,19 +258,19 @@ impl Door for FakeDoor {
             .map_or(Ok(()), |problem| Err(Box::new(problem)))
     }
 
-    async fn call(&self, _: &Core, request: Request<FakeRoute, Bytes>) -> Told {
+    async fn call(&self, _: &Core, request: Box<Request<FakeRoute, Bytes>>) -> Told {
         let body = request.body.clone();
-        self.see(request, true, body).await
+        self.see(*request, true, body).await
     }
 
-    async fn pass(&self, _: &Core, mut request: Request<FakeRoute, Payload>) -> Told {
+    async fn pass(&self, _: &Core, mut request: Box<Request<FakeRoute, Payload>>) -> Told {
         let named = (request.call_id.clone(), request.source);
         let body = match std::mem::replace(&mut request.body, Payload::Whole(Bytes::new())) {
             Payload::Whole(bytes) => Ok(bytes),
             Payload::Arriving(body) => body.into_stream().collect().await.map(|b| b.to_bytes()),
         };
         match body {
-            Ok(body) => self.see(request, false, body).await,
+            Ok(body) => self.see(*request, false, body).await,
             Err(error) => told_problem(Some(named), Code::BadRequest, &error.to_string()),
         }
     }

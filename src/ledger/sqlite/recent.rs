@@ -39,6 +39,8 @@ struct Shelf {
     order: VecDeque<(RowId, u64)>,
     came: u64,
     bytes: usize,
+    /// The file is somebody else's from now on.
+    closed: bool,
 }
 
 /// A settled call as a repeat has met it.
@@ -110,6 +112,15 @@ impl Recent {
         self.0.lock().keep(met);
     }
 
+    /// The ledger is let go: nothing is known any more about what the file says.
+    pub(super) fn close(&self) {
+        let closed = Shelf {
+            closed: true,
+            ..Shelf::default()
+        };
+        *self.0.lock() = closed;
+    }
+
     /// A row has changed, or what else is told about its call.
     pub(super) fn forget(&self, row: RowId) {
         self.0.lock().forget(row);
@@ -118,6 +129,9 @@ impl Recent {
 
 impl Shelf {
     fn keep(&mut self, met: Met) {
+        if self.closed {
+            return;
+        }
         let row = met.call.row;
         self.forget(row);
         // Another client's call of the same id may be here; one of them is enough.

@@ -1,10 +1,4 @@
--- The answers of calls that were settled in line, beside their calls. A row that grows when its call
--- ends no longer fits among its neighbours, and its page is split: a fifth of the file was air. So
--- what an end brings is added behind what other ends brought. Answers from before stay where they
--- are, and those of calls that were parked stay with their call, as their receipts do.
-CREATE TABLE replies (
-    call           INTEGER PRIMARY KEY,
-    kept_headers   BLOB,
-    kept_body      BLOB,
-    kept_document  BLOB
-);
+-- The sweep at a start looks for calls that were in line: unsettled, and without a dead letter. By
+-- the time of their removal alone it would have to look at every dead letter.
+DROP INDEX calls_purge;
+CREATE INDEX calls_purge ON calls (purge_at, parked);

@@ -164,7 +164,8 @@ fn keys_of_an_older_file_go_on_under_their_routes() {
         "DROP INDEX calls_key; DROP INDEX calls_alike; ALTER TABLE calls DROP COLUMN scope; \
          CREATE UNIQUE INDEX calls_key ON calls (client, route, idempotency_key) \
          WHERE key_binds = 1; DROP INDEX dead_letter_unalerted; DROP INDEX differences_unalerted; \
-         DROP TABLE alerts; DROP TABLE lives; DROP TABLE replies; ALTER TABLE dead_letter DROP COLUMN alerted; \
+         DROP TABLE alerts; DROP TABLE lives; DROP TABLE replies; \
+         ALTER TABLE dead_letter DROP COLUMN alerted; \
          ALTER TABLE differences DROP COLUMN alerted; PRAGMA user_version = 5",
     )
     .unwrap();
@@ -196,7 +197,7 @@ fn answers_of_an_older_file_stay_with_their_calls() {
     let old = Connection::open(file_in(&folder)).unwrap();
     old.execute_batch(
         "UPDATE calls SET reply_headers = kept_headers, reply_body = kept_body FROM replies \
-         WHERE call = id; DROP TABLE replies; PRAGMA user_version = 7",
+         WHERE call = id; DROP TABLE replies; PRAGMA user_version = 8",
     )
     .unwrap();
     drop(old);

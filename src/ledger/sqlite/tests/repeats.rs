@@ -165,3 +165,14 @@ fn memory_is_bounded_and_the_oldest_make_room() {
     meets(&ledger, repeat("larger", later(1)));
     assert!(meets(&ledger, repeat("larger", later(2))).1);
 }
+
+#[test]
+fn a_ledger_that_was_let_go_tells_nothing_from_memory() {
+    let (ledger, _folder) = open();
+    settled(&ledger, "c", answer(200));
+    meets(&ledger, repeat("c", later(1)));
+    assert!(!meets(&ledger, repeat("c", later(2))).1);
+    ledger.close().wait().unwrap();
+    let told = ledger.begin(repeat("c", later(3))).wait();
+    assert!(matches!(told, Err(LedgerError::Closed)), "{told:?}");
+}
