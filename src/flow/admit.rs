@@ -116,11 +116,17 @@ impl Flow {
         if let Some(problem) = refused {
             return visit.refused(problem, core);
         }
+        // On the heap from here on, once: the doors in front move what they are given from one
+        // future into the next.
+        Box::pin(self.enter(core, Box::new(visit))).await
+    }
+
+    async fn enter(self: &Arc<Self>, core: &Core, visit: Box<Visit>) -> Told {
         loop {
             match self.calls.enter(&visit.asked) {
                 Entered::First(lead) => return self.lead(core, visit, lead).await,
                 Entered::Second(seat) => {
-                    if let Some(told) = self.join(core, &visit, &seat).await {
+                    if let Some(told) = Box::pin(self.join(core, &visit, &seat)).await {
                         return told;
                     }
                 }
@@ -129,7 +135,7 @@ impl Flow {
     }
 
     /// The first one at its call.
-    async fn lead(self: &Arc<Self>, core: &Core, visit: Visit, mut lead: Lead) -> Told {
+    async fn lead(self: &Arc<Self>, core: &Core, visit: Box<Visit>, mut lead: Lead) -> Told {
         let _place = match self.place(&visit.request) {
             Ok(place) => place,
             Err(problem) => {
@@ -160,7 +166,7 @@ impl Flow {
     async fn begin(
         self: &Arc<Self>,
         core: &Core,
-        mut visit: Visit,
+        mut visit: Box<Visit>,
         lead: &Lead,
         mut wary: bool,
     ) -> Told {
@@ -171,7 +177,9 @@ impl Flow {
         if self.draining.is_cancelled() {
             return visit.refused(allow::draining(), core);
         }
-        if let Err(problem) = self.find_place(core, &mut visit).await {
+        if visit.request.route.is_bounded()
+            && let Err(problem) = Box::pin(self.find_place(core, &mut visit)).await
+        {
             return visit.refused(problem, core);
         }
         if visit.request.route.addresses.is_some() {
@@ -216,9 +224,9 @@ impl Flow {
                 call.call_id != visit.request.call_id || call.client != visit.request.client;
             (visit.place, visit.choice) = (None, None);
             if !(joins && runs && elsewhere) {
-                return self.repeat(core, &visit, *known).await;
+                return Box::pin(self.repeat(core, &visit, *known)).await;
             }
-            if let Some(told) = self.join_first(core, &visit, call).await {
+            if let Some(told) = Box::pin(self.join_first(core, &visit, call)).await {
                 return told;
             }
             // It ended meanwhile; its end is recorded before whatever is asked from here on.
@@ -229,7 +237,7 @@ impl Flow {
     async fn drive(
         self: &Arc<Self>,
         core: &Core,
-        mut visit: Visit,
+        mut visit: Box<Visit>,
         (claim, in_line): (Claim, TaskTrackerToken),
         lead: &Lead,
     ) -> Told {
@@ -265,9 +273,6 @@ impl Flow {
     async fn find_place(&self, core: &Core, visit: &mut Visit) -> Result<(), Problem> {
         let request = &visit.request;
         let (route, client) = (&request.route, &request.client);
-        if !route.is_bounded() {
-            return Ok(());
-        }
         if route.is_busy() {
             let id = request.call_id.clone();
             let known = self.ledger.view(Some(client.clone()), id).await;
