@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use super::books::{self, LedgerObserver};
 use super::door::CallerDoor;
 use super::error::StartError;
-use super::reload::Reloader;
+use super::reload::{Heeded, Reloader};
 use super::sockets::{Bound, Held, Inherited, Sockets, Spare};
 use super::upkeep::Upkeep;
 use super::{Ground, Predecessor, reach};
@@ -29,7 +29,7 @@ use crate::compensate::alert::Means;
 use crate::compensate::{Alerter, Jobs, Verbs, Worker};
 use crate::config::{Config, Source};
 use crate::entropy::Minter;
-use crate::flow::{Flow, LateRegistry, Promises, Retries, Routes};
+use crate::flow::{ClientNames, Flow, LateRegistry, Promises, Retries, Routes};
 use crate::ingress::{Clients, Cores, Ingress, Settings};
 use crate::ledger::{Ledger, Owner};
 use crate::telemetry::metrics::Metrics;
@@ -87,10 +87,6 @@ pub(super) async fn build(
     ground: Ground,
     entrance: Entrance,
 ) -> Result<Running, StartError> {
-    ground
-        .readiness
-        .raise(Trouble::Starting, "", "the ledger is being read");
-    raise_limit(config.limits.connections);
     let observer = LedgerObserver::new(&ground.metrics);
     let Ours {
         sockets,
@@ -110,7 +106,8 @@ pub(super) async fn build(
     let upkeep = upkeep(&ground, &flow, observer, &ledger_fails);
     rest.spawn(upkeep.run(stop_rest.clone()));
     let back = Core::start(cores.all().len(), ground.clock.clone());
-    tell_people(config, &ground, &flow, &back, (&rest, &stop_rest))?;
+    let alerter = tell_people(config, &ground, &flow, &back)?;
+    rest.spawn(Arc::clone(&alerter).run(stop_rest.clone()));
     let clients = Arc::new(ArcSwap::from_pointee(Clients::new(&config.clients)));
     let caller_door = CallerDoor {
         flow: Arc::clone(&flow),
@@ -121,8 +118,13 @@ pub(super) async fn build(
     let ways = (sockets.callers, Arc::clone(&minter));
     let (ingress, callers) = open_ingress(config, &ground, caller_door, &cores, ways)?;
     let held = Arc::new(Mutex::new(Some(Held { callers, operators })));
+    let heeded = Heeded {
+        flow: Arc::clone(&flow),
+        clients,
+        alerter,
+    };
     let in_force = (follows.source, config, follows.stop);
-    let reloader = Reloader::new(&flow, &ground, &clients, cores.all().len() + 1, in_force);
+    let reloader = Reloader::new(heeded, &ground, cores.all().len() + 1, in_force);
     door.open_controls(Arc::clone(&reloader) as _);
     rest.spawn(Arc::clone(&reloader).run(follows.hung_up, stop_rest.clone()));
     ground.readiness.clear(Trouble::Starting, "");
@@ -162,6 +164,9 @@ async fn take(
     observer: &Arc<LedgerObserver>,
     entrance: Entrance,
 ) -> Result<Ours, StartError> {
+    let ready = &ground.readiness;
+    ready.raise(Trouble::Starting, "", "the ledger is being read");
+    raise_limit(config.limits.connections);
     let sockets = Sockets::of(config, entrance.inherited)?;
     let predecessor = entrance.predecessor.map(|before| succeed(before, config));
     let predecessor = predecessor.transpose()?;
@@ -217,25 +222,22 @@ fn upkeep(
     }
 }
 
-/// Starts the alerts of the routes that have a webhook.
+/// Who tells people what happens to calls, of the routes that have a webhook.
 fn tell_people(
     config: &Config,
     ground: &Ground,
     flow: &Flow,
     core: &Core,
-    (rest, stop): (&TaskTracker, &CancellationToken),
-) -> Result<(), StartError> {
-    let means = Means {
+) -> Result<Arc<Alerter>, StartError> {
+    let alerter = Alerter::new(Means {
         ledger: Arc::clone(&flow.ledger),
         core: core.clone(),
         node: Arc::clone(&config.node),
         metrics: Arc::clone(&ground.metrics),
         readiness: Arc::clone(&ground.readiness),
-    };
-    if let Some(alerter) = Alerter::new(&config.routes, means, stop.clone())? {
-        rest.spawn(alerter.run());
-    }
-    Ok(())
+    });
+    alerter.replace(Alerter::prepare(&config.routes)?);
+    Ok(Arc::new(alerter))
 }
 
 /// Looks for the tools, then says that callers are served and where.
@@ -261,6 +263,8 @@ async fn flow(
 ) -> Result<Arc<Flow>, StartError> {
     let remembered = ledger.proofs().await?;
     let routes = Routes::build(&config.routes, &ground.metrics, &remembered, cores)?;
+    let clients = ClientNames::default();
+    clients.replace(&config.clients);
     Ok(Arc::new(Flow {
         ledger,
         routes,
@@ -271,6 +275,7 @@ async fn flow(
         metrics: Arc::clone(&ground.metrics),
         readiness: Arc::clone(&ground.readiness),
         calls: Arc::default(),
+        clients,
         retries: Retries::default(),
         promises: Promises::new(config.limits.async_calls),
         late: Arc::new(LateRegistry::default()),
