@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use http::HeaderValue;
 
+use super::http2;
 use super::pool::Pool;
 use super::stand_in::StandInDialer;
 use super::tls::Tls;
@@ -21,6 +22,8 @@ pub struct Destination {
     pub(super) port: u16,
     pub(super) tls: Option<Tls>,
     pub(super) pool: Pool,
+    /// Where HTTP/2 may be spoken.
+    pub(super) http2: Option<http2::Pool>,
     /// Set by a simulation only: where connections come from instead of TCP.
     pub(super) stand_in: OnceLock<StandInDialer>,
     authority: Arc<str>,
@@ -118,12 +121,14 @@ impl Destination {
             Err(_) => Place::Name(Arc::clone(&endpoint.host)),
         };
         let authority = Arc::clone(&endpoint.authority);
+        let http2 = http2::Pool::new(pool, tls.is_some(), cores);
         let pool = Pool::new(pool, cores);
         Ok(Arc::new(Self {
             place,
             port: endpoint.port,
             tls,
             pool,
+            http2,
             stand_in: OnceLock::new(),
             authority,
             host,
@@ -149,7 +154,25 @@ impl Destination {
         drop(self.stand_in.set(dialer));
     }
 
-    /// Idle connections over all cores.
+    /// Whether connections are TLS.
+    #[must_use]
+    pub const fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Whether a connection to here can switch to another protocol, as HTTP/1.1's can.
+    #[must_use]
+    pub fn can_switch(&self) -> bool {
+        !self.http2.as_ref().is_some_and(http2::Pool::is_only)
+    }
+
+    /// HTTP/2 connections that take requests, over all cores.
+    #[must_use]
+    pub fn shared_connections(&self) -> usize {
+        self.http2.as_ref().map_or(0, http2::Pool::connections)
+    }
+
+    /// Idle HTTP/1.1 connections over all cores.
     #[must_use]
     pub fn idle_connections(&self) -> usize {
         self.pool.idle()

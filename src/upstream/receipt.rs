@@ -215,8 +215,11 @@ impl ReceiptEndpoint {
         rule: &ReceiptRule,
         cores: usize,
     ) -> Result<Arc<Self>, SetupError> {
-        let endpoint = rule.elsewhere.as_ref().unwrap_or(&upstream.endpoint);
-        let destination = Destination::new(endpoint, upstream.ca.as_ref(), upstream.pool, cores)?;
+        let (endpoint, pool) = match &rule.elsewhere {
+            Some(elsewhere) => (elsewhere, upstream.pool.elsewhere(elsewhere)),
+            None => (&upstream.endpoint, upstream.pool),
+        };
+        let destination = Destination::new(endpoint, upstream.ca.as_ref(), pool, cores)?;
         let made = Self {
             destination,
             base_path: Arc::clone(&endpoint.base_path),
@@ -258,7 +261,10 @@ impl ReceiptEndpoint {
         let mut exchange = Exchange::new(core, &self.destination, outgoing, terms);
         let ended = tokio::select! {
             ended = &mut exchange => ended,
-            () = core.wheel.sleep(question.timeout) => return Asked::unknown(Why::Timeout),
+            () = core.wheel.sleep(question.timeout) => {
+                exchange.overdue();
+                return Asked::unknown(Why::Timeout);
+            }
         };
         match ended {
             Ended::Collected(answer) => self.mapping.read(question.call_id, answer),

@@ -108,7 +108,7 @@ impl StreamBody {
             kept: Some(BytesMut::new()),
             sha: Sha256::new(),
         });
-        let core = lease.core.clone();
+        let core = lease.core().clone();
         let body = Self {
             core,
             lease: Some(lease),

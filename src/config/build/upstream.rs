@@ -13,7 +13,9 @@ use super::{Builder, names};
 use crate::config::defaults;
 use crate::config::file::read::Value;
 use crate::config::report::Path;
-use crate::config::route::{CaFile, Endpoint, HostMode, PoolConfig, Upstream, UpstreamKind};
+use crate::config::route::{
+    CaFile, Endpoint, HostMode, PoolConfig, Protocol, Upstream, UpstreamKind,
+};
 
 impl Builder<'_> {
     /// Builds `upstream`; without a usable url an address nobody dials stands in.
@@ -21,6 +23,11 @@ impl Builder<'_> {
         let endpoint = self
             .parsed(scope, "url", names::endpoint)
             .unwrap_or_else(nowhere);
+        let protocol = scope.word("protocol", Protocol::Http1);
+        if protocol == Protocol::Auto && !endpoint.https && !scope.any_bad(&["url"]) {
+            let message = "without TLS nothing is agreed on; say http1 or http2";
+            self.refuse(&scope.blame(&["protocol"]), message);
+        }
         let former = |text: &str| names::endpoint(text).map(|old| Arc::from(old.address()));
         let pool = scope.section("pool");
         let idle = PoolConfig::default();
@@ -34,6 +41,7 @@ impl Builder<'_> {
             pool: PoolConfig {
                 idle: pool.duration("idle", idle.idle),
                 max_idle: pool.whole("max_idle", idle.max_idle),
+                protocol,
             },
             late_max: scope.whole("late_max", defaults::LATE_MAX),
             tenant_header: self.tenant_header(scope),
