@@ -27,6 +27,8 @@ mod disks;
 mod duplicates;
 mod fixture;
 mod floods;
+mod framing;
+mod grammar;
 mod grpc;
 mod h2c;
 mod http2_tools;
