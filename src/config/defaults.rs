@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 use super::resolved::{
     Admin, Drain, LedgerConfig, LedgerUrl, Limits, Log, LogFormat, LogLevel, Sync,
 };
-use super::route::{BodyLimits, Idempotency, KeyHash, PoolConfig, ResultPointers};
+use super::route::{BodyLimits, Idempotency, KeyHash, PoolConfig, Protocol, ResultPointers};
 use super::template::JsonPointer;
 use crate::call::alert::Event;
 use crate::call::outcome::Cause;
@@ -108,6 +108,7 @@ impl Default for PoolConfig {
         Self {
             idle: Duration::from_secs(15),
             max_idle: 256,
+            protocol: Protocol::Http1,
         }
     }
 }

@@ -185,6 +185,7 @@ fn show_upstream(upstream: &Upstream) -> Value {
         shown["strip_prefix"] = escape(prefix).into();
     }
     shown["host"] = word(upstream.host);
+    shown["protocol"] = word(upstream.pool.protocol);
     let masked = |name: &http::HeaderName| (name.as_str().to_owned(), MASK.into());
     shown["headers"] = Value::Object(upstream.headers.keys().map(masked).collect());
     if let Some(ca) = &upstream.ca {

@@ -201,13 +201,38 @@ pub enum UpstreamKind {
     Callgate,
 }
 
-/// Idle connections (`upstream.pool`).
+/// How connections are made and kept (`upstream.pool`, `upstream.protocol`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// How long one is kept.
     pub idle: Duration,
     /// How many, per core.
     pub max_idle: usize,
+    /// What is spoken on them.
+    pub protocol: Protocol,
+}
+
+impl PoolConfig {
+    /// The same for another server than the tool's, whose protocol nobody has named.
+    #[must_use]
+    pub fn elsewhere(self, endpoint: &Endpoint) -> Self {
+        let protocol = match self.protocol {
+            Protocol::Http2 | Protocol::Auto if endpoint.https => Protocol::Auto,
+            Protocol::Http1 | Protocol::Http2 | Protocol::Auto => Protocol::Http1,
+        };
+        Self { protocol, ..self }
+    }
+}
+
+/// What is spoken with a tool (`upstream.protocol`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2: by TLS's agreement (ALPN), without TLS by prior knowledge.
+    Http2,
+    /// What TLS agrees on, HTTP/2 first; HTTP/1.1 without TLS.
+    Auto,
 }
 
 /// Whether a call may have an effect (`effects`).

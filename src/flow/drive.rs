@@ -259,12 +259,7 @@ impl Drive {
         };
         match ended {
             Ok(Some(ended)) => {
-                if exchange.reconnected() {
-                    self.history.push(Entry::Reconnected {
-                        at: self.wall(),
-                        n: u32::from(n),
-                    });
-                }
+                self.note_connection(n, &exchange);
                 let trouble = exchange.trouble();
                 drop(exchange);
                 self.ended(attempt, ended, trouble).await
@@ -351,6 +346,7 @@ impl Drive {
 
     async fn timed_out(&mut self, attempt: Attempt, exchange: Exchange) -> Step {
         crash::at(Point::TimedOut);
+        exchange.overdue();
         if exchange.is_unsent() {
             return self.unsent(attempt, "no connection in time");
         }

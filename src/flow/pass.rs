@@ -22,11 +22,11 @@ use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::policy::Policy;
 use crate::call::time::Mono;
-use crate::telemetry::labels::{AttemptResult, Denied};
+use crate::telemetry::labels::{AttemptResult, Bound, Denied};
 use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::telemetry::metrics::InFlight;
 use crate::upstream::addresses::Reach;
-use crate::upstream::headers::{self, Length, Mark};
+use crate::upstream::headers::{self, Length, Mark, Trailers};
 use crate::upstream::{
     Answer, Core, Destination, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms,
     Upload,
@@ -77,7 +77,13 @@ impl Flow {
                 return Told::refused(Some((request.call_id, request.source)), problem);
             }
         };
-        let fields = Arc::new(self.prepared(&mut request));
+        let mut trailers = Trailers::of(&request.headers);
+        if matches!(request.body, PassBody::Whole(_)) {
+            trailers.promise_none();
+        }
+        let mut fields = self.prepared(&mut request);
+        trailers.say(&mut fields);
+        let fields = Arc::new(fields);
         let total = request.route.conf.policy.timeouts.total;
         let now = core.clock.mono();
         let mut pass = Pass {
@@ -201,14 +207,20 @@ impl Pass<'_> {
             // An answer that is there counts, also on the tick of its timeout.
             biased;
             ended = &mut exchange => ended,
-            () = self.core.wheel.sleep(bound) => match exchange.is_unsent() {
-                true => Ended::NotSent(NotSent::Connect),
-                false => {
-                    to.distrust(began);
-                    Ended::Unclear(Unclear::Timeout)
+            () = self.core.wheel.sleep(bound) => {
+                exchange.overdue();
+                match exchange.is_unsent() {
+                    true => Ended::NotSent(NotSent::Connect),
+                    false => {
+                        to.distrust(began);
+                        Ended::Unclear(Unclear::Timeout)
+                    }
                 }
-            },
+            }
         };
+        if exchange.was_crowded_out() {
+            self.flow.metrics.bounds.inc(Bound::UpstreamConnections);
+        }
         let (outcome, answer) = match ended {
             Ended::Streaming(answer) => (answered(answer.status), Some(stream(*answer))),
             Ended::Collected(answer) => (answered(answer.status), Some(whole(answer))),

@@ -166,7 +166,10 @@ impl Drive {
             }
             Some(Ended::NotSent(why)) => Outcome::NotSent(why),
             Some(Ended::Unclear(why)) => Outcome::Unclear(why),
-            None => Outcome::Unclear(Unclear::Timeout),
+            None => {
+                exchange.overdue();
+                Outcome::Unclear(Unclear::Timeout)
+            }
         };
         exchange.reset().await;
         Ok((outcome, trouble))

@@ -205,6 +205,10 @@ labels! {
         ConnectionsPerAddress = "address-connections",
         /// `upstream.late_max`: the oldest late exchange was reset.
         LateExchanges = "late-exchanges",
+        /// HTTP/2 connections of one core to one tool: there was none for a send in time.
+        UpstreamConnections = "upstream-connections",
+        /// An HTTP/2 caller went past what one connection may do: it was cut off.
+        Http2Abuse = "http2-abuse",
         /// `ledger.queue`: the call was refused as overloaded.
         LedgerQueue = "ledger-queue",
         /// `limits.calls`: a request was refused as overloaded.

@@ -14,6 +14,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 
 use super::addresses::Name;
+use super::http2;
 use super::pool::Pool;
 use super::stand_in::StandInDialer;
 use super::tls::Tls;
@@ -25,6 +26,10 @@ pub struct Destination {
     pub(super) place: Place,
     pub(super) tls: Option<Tls>,
     pub(super) pool: Pool,
+    /// Where HTTP/2 may be spoken.
+    pub(super) http2: Option<http2::Pool>,
+    /// How its connections are kept, and on how many cores.
+    kept: (PoolConfig, usize),
     /// Set by a simulation only: where connections come from instead of TCP.
     pub(super) stand_in: OnceLock<StandInDialer>,
     authority: Arc<str>,
@@ -125,11 +130,13 @@ impl Destination {
             Err(_) => Place::Name(Name::new(&endpoint.host, endpoint.port, every)),
         };
         let authority = Arc::clone(&endpoint.authority);
-        let pool = Pool::new(pool, cores);
+        let http2 = http2::Pool::new(pool, tls.is_some(), cores);
         Ok(Arc::new(Self {
             place,
             tls,
-            pool,
+            pool: Pool::new(pool, cores),
+            http2,
+            kept: (pool, cores),
             stand_in: OnceLock::new(),
             authority,
             host,
@@ -139,12 +146,15 @@ impl Destination {
 
     /// The same tool at one address of its name, with connections of its own.
     pub(super) fn at(&self, address: SocketAddr) -> Arc<Self> {
+        let (pool, cores) = self.kept;
         let mut single = self.single.lock();
         let made = single.entry(address).or_insert_with(|| {
             Arc::new(Self {
                 place: Place::Address(address),
                 tls: self.tls.clone(),
-                pool: self.pool.alike(),
+                pool: Pool::new(pool, cores),
+                http2: http2::Pool::new(pool, self.is_tls(), cores),
+                kept: self.kept,
                 stand_in: OnceLock::new(),
                 authority: Arc::clone(&self.authority),
                 host: self.host.clone(),
@@ -193,7 +203,25 @@ impl Destination {
         self.pool.distrust(left);
     }
 
-    /// Idle connections over all cores.
+    /// Whether connections are TLS.
+    #[must_use]
+    pub const fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Whether a connection to here can switch to another protocol, as HTTP/1.1's can.
+    #[must_use]
+    pub fn can_switch(&self) -> bool {
+        !self.http2.as_ref().is_some_and(http2::Pool::is_only)
+    }
+
+    /// HTTP/2 connections that take requests, over all cores.
+    #[must_use]
+    pub fn shared_connections(&self) -> usize {
+        self.http2.as_ref().map_or(0, http2::Pool::connections)
+    }
+
+    /// Idle HTTP/1.1 connections over all cores.
     #[must_use]
     pub fn idle_connections(&self) -> usize {
         self.pool.idle()

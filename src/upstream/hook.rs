@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use super::exchange::{Ended, Exchange, Mode, Outgoing, Terms};
 use super::{Core, Destination, Payload, SetupError, headers};
 use crate::config::alert::AlertRule;
-use crate::config::route::PoolConfig;
+use crate::config::route::{PoolConfig, Protocol};
 
 /// How long the receiver has for TCP and TLS.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
@@ -30,6 +30,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const POOL: PoolConfig = PoolConfig {
     idle: Duration::from_secs(5),
     max_idle: 4,
+    protocol: Protocol::Http1,
 };
 
 /// Where alerts of a route go.

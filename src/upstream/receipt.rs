@@ -227,9 +227,12 @@ impl ReceiptEndpoint {
         rule: &ReceiptRule,
         cores: usize,
     ) -> Result<Arc<Self>, SetupError> {
-        let endpoint = rule.elsewhere.as_ref().unwrap_or(&upstream.endpoint);
+        let (endpoint, pool) = match &rule.elsewhere {
+            Some(elsewhere) => (elsewhere, upstream.pool.elsewhere(elsewhere)),
+            None => (&upstream.endpoint, upstream.pool),
+        };
         let over = (cores, upstream.resolve);
-        let destination = Destination::new(endpoint, upstream.ca.as_ref(), upstream.pool, over)?;
+        let destination = Destination::new(endpoint, upstream.ca.as_ref(), pool, over)?;
         let made = Self {
             destination,
             base_path: match rule.at_root {
@@ -277,6 +280,7 @@ impl ReceiptEndpoint {
             ended = &mut exchange => ended,
             () = core.wheel.sleep(question.timeout) => {
                 self.destination.distrust(began);
+                exchange.overdue();
                 return Asked::unknown(Why::Timeout);
             }
         };

@@ -19,6 +19,8 @@ use crate::clock::Clock;
 mod closing;
 mod differential;
 mod ends;
+mod frames;
+mod http2;
 pub(in crate::upstream) mod peer;
 mod pooling;
 mod streaming;

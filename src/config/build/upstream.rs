@@ -13,7 +13,9 @@ use super::{Builder, names};
 use crate::config::defaults;
 use crate::config::file::read::Value;
 use crate::config::report::Path;
-use crate::config::route::{CaFile, Endpoint, HostMode, PoolConfig, Upstream, UpstreamKind};
+use crate::config::route::{
+    CaFile, Endpoint, HostMode, PoolConfig, Protocol, Upstream, UpstreamKind,
+};
 
 impl Builder<'_> {
     /// Builds `upstream`.
@@ -24,6 +26,11 @@ impl Builder<'_> {
         } else {
             "urls"
         };
+        let protocol = scope.word("protocol", Protocol::Http1);
+        if protocol == Protocol::Auto && !endpoint.https && !scope.any_bad(&[url]) {
+            let message = "without TLS nothing is agreed on; say http1 or http2";
+            self.refuse(&scope.blame(&["protocol"]), message);
+        }
         let former = |text: &str| names::endpoint(text).map(|old| Arc::from(old.address()));
         let pool = scope.section("pool");
         let idle = PoolConfig::default();
@@ -37,6 +44,7 @@ impl Builder<'_> {
             pool: PoolConfig {
                 idle: pool.duration("idle", idle.idle),
                 max_idle: pool.whole("max_idle", idle.max_idle),
+                protocol,
             },
             late_max: scope.whole("late_max", defaults::LATE_MAX),
             tenant_header: self.tenant_header(scope),

@@ -9,7 +9,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::config::route::{Endpoint, HostMode, PoolConfig, Upstream, UpstreamKind};
+use crate::config::route::{Endpoint, HostMode, PoolConfig, Protocol, Upstream, UpstreamKind};
 
 pub(in crate::upstream) struct Peer(TcpListener);
 
@@ -181,6 +181,7 @@ pub(in crate::upstream) fn upstream(endpoint: &Endpoint) -> Upstream {
         pool: PoolConfig {
             idle: Duration::from_secs(15),
             max_idle: 256,
+            protocol: Protocol::Http1,
         },
         late_max: 64,
         tenant_header: None,

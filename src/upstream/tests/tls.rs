@@ -6,19 +6,21 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::*;
 use crate::config::route::{CaFile, Upstream};
 use crate::upstream::SetupError;
 
-struct Authority {
+pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    pem: String,
+    pub(super) pem: String,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -30,11 +32,16 @@ impl Authority {
     }
 
     fn acceptor(&self, name: &str) -> TlsAcceptor {
+        self.offering(name, &[])
+    }
+
+    /// One that offers these protocols (ALPN).
+    pub(super) fn offering(&self, name: &str, protocols: &[&[u8]]) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
+        let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
@@ -43,11 +50,12 @@ impl Authority {
                 PrivateKeyDer::Pkcs8(key.serialize_der().into()),
             )
             .unwrap();
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         TlsAcceptor::from(Arc::new(config))
     }
 }
 
-fn https(peer: &Peer, ca: Option<&str>) -> Upstream {
+pub(super) fn https(peer: &Peer, ca: Option<&str>) -> Upstream {
     let mut upstream = peer::upstream(&peer.endpoint());
     upstream.endpoint.https = true;
     upstream.ca = ca.map(|pem| CaFile {
@@ -59,9 +67,14 @@ fn https(peer: &Peer, ca: Option<&str>) -> Upstream {
 
 async fn serve(peer: &Peer, acceptor: &TlsAcceptor, times: usize) -> usize {
     let tcp = peer.accept_tcp().await;
-    let Ok(mut tls) = acceptor.accept(tcp).await else {
+    let Ok(tls) = acceptor.accept(tcp).await else {
         return 0;
     };
+    answer(tls, times).await
+}
+
+/// Answers so many requests, as long as there are any.
+pub(super) async fn answer(mut tls: TlsStream<TcpStream>, times: usize) -> usize {
     let mut served = 0;
     let mut read = Vec::new();
     while served < times {

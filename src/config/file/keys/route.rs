@@ -101,6 +101,8 @@ keys! {
         strip_prefix: Kind::Text("a path, such as /orders");
         /// The Host sent: the url's, or the caller's.
         host: Kind::Word(HostMode::NAMES);
+        /// What is spoken: HTTP/1.1, HTTP/2 (ALPN, or prior knowledge), or what TLS agrees on.
+        protocol: Kind::Word(Protocol::NAMES);
         /// Set on every send and receipt query; not stored.
         headers: Kind::Named(&Kind::Secret("the value of a header field"));
         /// Certificates trusted besides the system's.
