@@ -11,6 +11,7 @@ mod check;
 mod dice;
 mod disk;
 mod gateway;
+mod jobs;
 mod names;
 mod net;
 mod pipe;
@@ -58,6 +59,7 @@ fn run(seed: u64, told: bool) -> (Vec<String>, Vec<String>, Reached) {
     while live(&world, ends.next()) == Ended::Killed {}
     let mut state = world.lock();
     state.all_holds();
+    state.jobs_are_whole();
     let truth = std::mem::take(&mut state.truth);
     let mut story = std::mem::take(&mut state.story.lines);
     if told {

@@ -15,6 +15,8 @@ pub(crate) const LAG_MS: u64 = 150;
 /// Parts the second sequence of draws from the first; such that it adds nothing to the worlds that
 /// are kept from before it.
 const MORE: u64 = 0x6b65_7a19;
+/// Parts the draw of bulk jobs from both, likewise.
+const JOBS: u64 = 0x1d9e_0b5a;
 /// Rounds of the queue; the last one only asks.
 pub(crate) const ROUNDS: u32 = 3;
 /// The longest run of the tool, in ms.
@@ -37,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) twin: Option<u64>,
     /// An operator orders something about each call that waits for a human.
     pub(crate) orders: bool,
+    /// Operators work on many calls at once.
+    pub(crate) jobs: bool,
     /// The product's own worker makes the rounds, instead of a plain loop.
     pub(crate) real_worker: bool,
 }
@@ -238,9 +242,14 @@ impl Plan {
             disk,
             twin: None,
             orders: false,
+            jobs: false,
         };
         // A sequence of its own, so that what was drawn before stays as it was.
-        plan.with_more(&mut Dice::new(seed ^ MORE))
+        let mut plan = plan.with_more(&mut Dice::new(seed ^ MORE));
+        // Where there are two gateways, whose job it is to go on is not settled yet.
+        let alone = plan.twin.is_none() && !plan.rules.none;
+        plan.jobs = alone && Dice::new(seed ^ JOBS).percent(25);
+        plan
     }
 
     /// Keys, new ids, a second gateway, routes without effects.
