@@ -382,6 +382,7 @@ impl State {
             row.dead_letter.as_ref().map(|letter| letter.state),
         ) {
             (None, Some(DeadState::Manual)) => "manual",
+            (None, Some(DeadState::Discarded)) => "discarded",
             (None, _) => {
                 self.breaks("everything ends", id);
                 "unsettled"

@@ -21,6 +21,8 @@ const MORE: u64 = 0x6b65_7a19;
 const HANDOVER: u64 = 0x4a4d_0a00;
 /// Parts the third sequence of draws from the first; as above.
 const ADDRESSES: u64 = 0x0adc_0002;
+/// Parts the draw of bulk jobs from both, likewise.
+const JOBS: u64 = 0x1d9e_0b5a;
 /// Rounds of the queue; the last one only asks.
 pub(crate) const ROUNDS: u32 = 3;
 /// The longest run of the tool, in ms.
@@ -47,6 +49,8 @@ pub(crate) struct Plan {
     pub(crate) handover: Option<u64>,
     /// An operator orders something about each call that waits for a human.
     pub(crate) orders: bool,
+    /// Operators work on many calls at once.
+    pub(crate) jobs: bool,
     /// The product's own worker makes the rounds, instead of a plain loop.
     pub(crate) real_worker: bool,
 }
@@ -255,6 +259,7 @@ impl Plan {
             handover: None,
             orders: false,
             files: Vec::new(),
+            jobs: false,
         };
         plan.with_all(seed)
     }
@@ -265,6 +270,9 @@ impl Plan {
         let plan = plan.with_handover(&mut Dice::new(seed ^ HANDOVER));
         let mut plan = plan.with_addresses(&mut Dice::new(seed ^ ADDRESSES));
         plan.files = File::drawn(seed, &plan.rules, &plan.callers);
+        // Where there are two gateways, whose job it is to go on is not settled yet.
+        let alone = plan.twin.is_none() && plan.handover.is_none() && !plan.rules.none;
+        plan.jobs = alone && Dice::new(seed ^ JOBS).percent(25);
         plan
     }
 

@@ -1,6 +1,7 @@
 //! The contract suite on SQLite, and what only a file can do wrong.
 
 mod crash;
+mod figures;
 mod group;
 mod growth;
 mod inspection;
