@@ -27,8 +27,8 @@ const NOT_NOW_MAX: u32 = 10;
 /// an interval may end long before its length has passed.
 const HELD_MAX: Duration = Duration::from_secs(1);
 
-/// The longest between two tries of one item while the ledger cannot be written: doubled up to here,
-/// so that a disk that is full for a night does not fill the log as well.
+/// The longest between two tries of one item while the ledger cannot be written: doubled up to
+/// here, so that a disk that is full for a night does not fill the log as well.
 const FAULT_MAX: Duration = Duration::from_secs(15);
 
 /// An item under way.

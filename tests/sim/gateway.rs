@@ -176,7 +176,7 @@ async fn hands_over(first: &Gateway, clock: Clock) -> Gateway {
     start(world, clock, first.life, (first.base, Comes::After)).await
 }
 
-/// Takes these callers, and works on the queue and on files. Which gateway they go to can be changed.
+/// Takes these callers, and works on the queue and on files. Which gateway they go to can change.
 fn opens(gateway: &Arc<Gateway>, callers: Vec<usize>) -> callers::At {
     let door: callers::At = Arc::new(Mutex::new(Arc::clone(gateway)));
     for n in callers {

@@ -1,5 +1,5 @@
 //! The real `flow` and `call` in seeded worlds: a lossy network, tools of many kinds, callers that
-//! repeat and leave, files that are pushed, a disk that fails, and a gateway that is killed anywhere.
+//! repeat and leave, files that are pushed, a disk that fails, a gateway that is killed anywhere.
 //!
 //! Everything above the sockets and below the callers' door is the product's own code, over virtual
 //! time. A world that breaks a promise prints its seed and is told again, line by line. Seeds worth
