@@ -132,7 +132,10 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .merge(differences::routes())
         .merge(jobs::routes())
         .fallback(nothing_here)
-        .layer(shed::at_most(shed::ANSWERS_AT_ONCE))
+        .layer(shed::at_most(
+            shed::ANSWERS_AT_ONCE,
+            Arc::clone(&admin.metrics),
+        ))
         .layer(middleware::from_fn(operator::name))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&admin),

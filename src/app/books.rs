@@ -45,6 +45,11 @@ impl Observer for LedgerObserver {
     // A refused call is counted by `flow`, which tells its caller; a failed group shows in the
     // ledger's health, which upkeep reads. Both would be told twice here.
 
+    fn crowded(&self) {
+        self.metrics.bounds.inc(Bound::LedgerReaders);
+        tracing::debug!("as many questions wait for the ledger's readers as may; one was refused");
+    }
+
     fn history_lost(&self, entries: usize) {
         self.metrics.bounds.inc(Bound::LedgerQueue);
         self.lost.fetch_add(entries as u64, Ordering::Relaxed);

@@ -35,8 +35,8 @@ use crate::ledger::{Ledger, Owner};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::ROUTE_NONE;
 use crate::telemetry::readiness::Trouble;
-use crate::upstream::Core;
 use crate::upstream::headers::Node;
+use crate::upstream::{Bodies, Core};
 
 /// What this process was given by another one.
 #[derive(Default)]
@@ -87,6 +87,10 @@ pub(super) async fn build(
     ground: Ground,
     entrance: Entrance,
 ) -> Result<Running, StartError> {
+    ground
+        .readiness
+        .raise(Trouble::Starting, "", "the ledger is being read");
+    raise_limit(config.limits.connections);
     let observer = LedgerObserver::new(&ground.metrics);
     let Ours {
         sockets,
@@ -99,30 +103,30 @@ pub(super) async fn build(
     let owner = Owner::new(&ground.entropy.instance(&config.node));
     books::sweep(&*ledger, &owner, ground.clock.wall()).await?;
 
-    let cores =
-        Cores::start(config.workers, &ground.clock).map_err(StartError::system("threads"))?;
+    let bodies = Bodies::new(config.limits.bodies, &ground.metrics);
+    let cores = Cores::start(config.workers, &ground.clock, &bodies)
+        .map_err(StartError::system("threads"))?;
     let flow = flow(config, &ground, ledger, owner, cores.all().len() + 1).await?;
     let ledger_fails = Arc::new(AtomicBool::new(false));
     let upkeep = upkeep(&ground, &flow, observer, &ledger_fails);
     rest.spawn(upkeep.run(stop_rest.clone()));
-    let back = Core::start(cores.all().len(), ground.clock.clone());
+    let back = Core::start(cores.all().len(), ground.clock.clone()).within(&bodies);
     let alerter = tell_people(config, &ground, &flow, &back)?;
     rest.spawn(Arc::clone(&alerter).run(stop_rest.clone()));
-    let clients = Arc::new(ArcSwap::from_pointee(Clients::new(&config.clients)));
+    let heeded = Heeded {
+        flow: Arc::clone(&flow),
+        clients: Arc::new(ArcSwap::from_pointee(Clients::new(&config.clients))),
+        alerter,
+    };
     let caller_door = CallerDoor {
         flow: Arc::clone(&flow),
-        clients: Arc::clone(&clients),
+        clients: Arc::clone(&heeded.clients),
         ledger_fails,
     };
     let minter = Arc::new(Minter::new(&config.node, &ground.entropy));
     let ways = (sockets.callers, Arc::clone(&minter));
     let (ingress, callers) = open_ingress(config, &ground, caller_door, &cores, ways)?;
     let held = Arc::new(Mutex::new(Some(Held { callers, operators })));
-    let heeded = Heeded {
-        flow: Arc::clone(&flow),
-        clients,
-        alerter,
-    };
     let in_force = (follows.source, config, follows.stop);
     let reloader = Reloader::new(heeded, &ground, cores.all().len() + 1, in_force);
     door.open_controls(Arc::clone(&reloader) as _);
@@ -133,7 +137,8 @@ pub(super) async fn build(
     let batches = open_batches(&door, &flow, (&back, &stop_worker), minter);
     let worker = open_queue(&door, &flow, back, &stop_worker);
     let at = (ingress.address(), admin);
-    greet(config, &ground, at, (&rest, &stop_rest)).await;
+    let told = (config, &reloader);
+    greet(told, &ground, at, (&rest, &stop_rest)).await;
     Ok(Running {
         ground,
         flow,
@@ -164,9 +169,6 @@ async fn take(
     observer: &Arc<LedgerObserver>,
     entrance: Entrance,
 ) -> Result<Ours, StartError> {
-    let ready = &ground.readiness;
-    ready.raise(Trouble::Starting, "", "the ledger is being read");
-    raise_limit(config.limits.connections);
     let sockets = Sockets::of(config, entrance.inherited)?;
     let predecessor = entrance.predecessor.map(|before| succeed(before, config));
     let predecessor = predecessor.transpose()?;
@@ -177,20 +179,6 @@ async fn take(
         predecessor,
         ledger,
     })
-}
-
-/// The worker over dead letters, and what operators may do with them.
-fn open_queue(
-    door: &Admin,
-    flow: &Arc<Flow>,
-    back: Core,
-    stop: &CancellationToken,
-) -> JoinHandle<()> {
-    let verbs = Verbs::new(Arc::clone(flow), back.clone());
-    let jobs = Jobs::new(verbs.clone(), stop.clone());
-    door.open_desk(verbs);
-    let worker = Worker::new(Arc::clone(flow), back, stop.clone());
-    tokio::spawn(async { tokio::join!(worker.run(), jobs.run()).0 })
 }
 
 fn open_batches(
@@ -204,6 +192,20 @@ fn open_batches(
     let batches = tokio::spawn(worker.run());
     door.batches.open(taking);
     batches
+}
+
+/// Lets operators in, and starts the worker of the queue and that of bulk jobs.
+fn open_queue(
+    door: &Admin,
+    flow: &Arc<Flow>,
+    core: Core,
+    stop: &CancellationToken,
+) -> JoinHandle<()> {
+    let verbs = Verbs::new(Arc::clone(flow), core.clone());
+    let jobs = Jobs::new(verbs.clone(), stop.clone());
+    door.open_desk(verbs);
+    let worker = Worker::new(Arc::clone(flow), core, stop.clone());
+    tokio::spawn(async { tokio::join!(worker.run(), jobs.run()).0 })
 }
 
 fn upkeep(
@@ -242,16 +244,22 @@ fn tell_people(
 
 /// Looks for the tools, then says that callers are served and where.
 async fn greet(
-    config: &Config,
+    (config, reloader): (&Config, &Arc<Reloader>),
     ground: &Ground,
     (listen, admin): (SocketAddr, SocketAddr),
     (rest, stop): (&TaskTracker, &CancellationToken),
 ) {
-    let missing = reach::look(&config.routes, &ground.readiness).await;
-    let again = reach::look_again(missing, Arc::clone(&ground.readiness));
-    let stop = stop.clone();
-    rest.spawn(async move { stop.run_until_cancelled(again).await.unwrap_or_default() });
-    tracing::info!(%listen, %admin, version = env!("CARGO_PKG_VERSION"), "serving");
+    let readiness = Arc::clone(&ground.readiness);
+    let missing = reach::look(&config.routes, &readiness).await;
+    let (reloader, stop) = (Arc::clone(reloader), stop.clone());
+    rest.spawn(async move {
+        let routes = || reloader.config().routes.clone();
+        let again = reach::look_again(missing, &reloader.changed, routes, &readiness);
+        stop.run_until_cancelled(again).await.unwrap_or_default();
+    });
+    let memory_mib_max = config.memory(config.cores()).mib();
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(%listen, %admin, version, memory_mib_max, "serving");
 }
 
 async fn flow(

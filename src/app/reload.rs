@@ -45,6 +45,8 @@ pub(super) struct Reloader {
     config: ArcSwap<Config>,
     /// How the last load ended; none was made while it is empty.
     last: Mutex<Option<Last>>,
+    /// Told of every load that is in force.
+    pub(super) changed: Notify,
     /// One load at a time.
     turn: tokio::sync::Mutex<()>,
 }
@@ -96,6 +98,7 @@ impl Reloader {
             stop,
             config: ArcSwap::from_pointee(config.clone()),
             last: Mutex::new(None),
+            changed: Notify::new(),
             turn: tokio::sync::Mutex::new(()),
         })
     }
@@ -164,6 +167,7 @@ impl Reloader {
         match &loaded {
             Ok(()) => {
                 readiness.clear(Trouble::Configuration, "");
+                self.changed.notify_one();
                 tracing::info!(cause = cause.as_str(), "the configuration was reloaded");
             }
             Err(report) => {

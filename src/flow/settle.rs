@@ -19,10 +19,10 @@ use super::{reading, record};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
 use crate::call::receipt::State;
-use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
+use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Reason, Step};
 use crate::crash::{self, Point};
 use crate::ledger::{Fact, FactWritten, News, SettledBy, Verdict, Written};
-use crate::telemetry::labels::{AvoidedBy, Round};
+use crate::telemetry::labels::{AvoidedBy, Bound, Round};
 use crate::telemetry::log::CallLine;
 use crate::upstream::Answer;
 
@@ -256,8 +256,37 @@ impl Drive {
         unresolved
     }
 
-    /// What went wrong last, for people: the last attempt of this run, and the last receipt.
+    /// What went wrong last, for people: the last attempt of this run, the last receipt, and what
+    /// cut a pass short that might have done more. A call that leaves the line keeps its reason
+    /// in a column of its own.
     fn last_error(&self, parking: Parking) -> Arc<str> {
+        let learnt = self.learnt(parking);
+        let cut = match parking.reason {
+            Reason::Denied | Reason::LedgerFailed | Reason::Drain => parking.reason.as_str(),
+            Reason::RetriesExhausted
+            | Reason::Deadline
+            | Reason::RetryAfter
+            | Reason::NoReceipt
+            | Reason::NeverSent
+            | Reason::Crash
+            | Reason::Cancelled
+            | Reason::StreamCut
+            | Reason::RoundsExhausted
+            | Reason::RouteChanged
+            | Reason::ReportedFailure
+            | Reason::CredentialNotKept
+            | Reason::ReversalRefused
+            | Reason::ReversalIncomplete
+            | Reason::ReversalUnclear
+            | Reason::Impossible => return learnt,
+        };
+        if self.call.place == Place::Line || *learnt == *cut {
+            return learnt;
+        }
+        Arc::from(format!("{learnt}; {cut}"))
+    }
+
+    fn learnt(&self, parking: Parking) -> Arc<str> {
         if let Some(undone) = self.undone {
             return Arc::from(match undone {
                 Outcome::Answered(reading) => {
@@ -376,6 +405,9 @@ impl Drive {
                 None => Outcome::Answered(reading),
                 Some(why) => Outcome::Unclear(why),
             };
+            if report.broken.is_none() && report.kept.is_none() {
+                self.flow.metrics.bounds.inc(Bound::KeptResponse);
+            }
             let kept = record::passed(status, &headers, &report);
             self.replies.put(n, Said::Kept(kept));
             match outcome {

@@ -18,7 +18,7 @@ use super::Door;
 use super::answer::Room;
 use super::cores::Cores;
 use super::floor::Floor;
-use super::seat::Addresses;
+use super::seat::{Addresses, Requests};
 use crate::clock::Clock;
 use crate::config::Limits;
 use crate::entropy::Minter;
@@ -96,12 +96,14 @@ impl Ingress {
             .iter()
             .map(|core| Floor::new(core.clone(), Arc::clone(&settings)))
             .collect();
+        let requests = Requests::at_most(settings.limits.calls);
         let rooms: Vec<_> = floors
             .iter()
             .map(|floor| {
                 Arc::new(Room {
                     door: Arc::clone(&door),
                     floor: Arc::clone(floor),
+                    requests: Arc::clone(&requests),
                 })
             })
             .collect();

@@ -210,7 +210,7 @@ impl SqliteLedger {
             });
             reply.send_with(answer, wakes);
         });
-        match self.shared.reads.push(read, Lane::Ordinary) {
+        match self.shared.read(read) {
             Ok(()) => pending,
             Err(error) => Pending::ready(Err(error)),
         }
