@@ -87,6 +87,10 @@ pub(super) async fn build(
     ground: Ground,
     entrance: Entrance,
 ) -> Result<Running, StartError> {
+    ground
+        .readiness
+        .raise(Trouble::Starting, "", "the ledger is being read");
+    raise_limit(config.limits.connections);
     let observer = LedgerObserver::new(&ground.metrics);
     let Ours {
         sockets,
@@ -165,9 +169,6 @@ async fn take(
     observer: &Arc<LedgerObserver>,
     entrance: Entrance,
 ) -> Result<Ours, StartError> {
-    let ready = &ground.readiness;
-    ready.raise(Trouble::Starting, "", "the ledger is being read");
-    raise_limit(config.limits.connections);
     let sockets = Sockets::of(config, entrance.inherited)?;
     let predecessor = entrance.predecessor.map(|before| succeed(before, config));
     let predecessor = predecessor.transpose()?;

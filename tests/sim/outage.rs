@@ -303,8 +303,7 @@ async fn calls(flow: &Arc<Flow>, core: &Core) -> Vec<Ended> {
     }
     under_way.close();
     under_way.wait().await;
-    let ended = std::mem::take(&mut *ended.lock());
-    ended
+    std::mem::take(&mut *ended.lock())
 }
 
 fn holds_nothing(flow: &Flow) {
