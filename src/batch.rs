@@ -8,6 +8,7 @@
 
 pub mod csv;
 pub mod intake;
+mod item;
 pub mod outcome;
 pub mod recipe;
 pub mod rows;

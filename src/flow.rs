@@ -42,6 +42,7 @@ mod limits;
 mod listen;
 #[doc(hidden)]
 pub mod measured;
+mod names;
 pub mod operate;
 mod parting;
 mod pass;
@@ -67,6 +68,7 @@ pub use errand::Errand;
 pub use key::refusal_by_head;
 pub use late::Registry as LateRegistry;
 pub use limits::Exceeded;
+pub use names::ClientNames;
 pub use pass::PassBody;
 pub use prefer::Prefer;
 pub use proof::Standing;
@@ -99,6 +101,8 @@ pub struct Flow {
     pub readiness: Arc<Readiness>,
     /// Calls in flight, for repeats to join.
     pub calls: Arc<Calls>,
+    /// The clients by name.
+    pub clients: ClientNames,
     /// Whether calls may be sent again at all.
     pub retries: Retries,
     /// How many callers may be promised something at once.

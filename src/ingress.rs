@@ -54,7 +54,7 @@ pub use listener::{Drained, Ingress, Settings};
 /// (its id proved) [`admit`](Self::admit), then its body, then [`call`](Self::call) or
 /// [`pass`](Self::pass). Whatever is refused before the body is read costs the caller no upload.
 ///
-/// Counted here, and only here, for every request: `calls_total`, `refused_total`,
+/// Counted here, and only here, for every request that comes in: `calls_total`, `refused_total`,
 /// `backfilled_call_ids_total`, `calls_in_flight` and `call_duration_seconds`. The line of the log
 /// belongs to whoever answers [`call`](Self::call).
 pub trait Door: Send + Sync + 'static {
@@ -78,14 +78,14 @@ pub trait Door: Send + Sync + 'static {
     fn call(
         &self,
         core: &Core,
-        request: Request<Self::Route, Bytes>,
+        request: Box<Request<Self::Route, Bytes>>,
     ) -> impl Future<Output = Told> + Send;
 
     /// Passes the request on (`effects: none`). Dropped when its caller leaves.
     fn pass(
         &self,
         core: &Core,
-        request: Request<Self::Route, Payload>,
+        request: Box<Request<Self::Route, Payload>>,
     ) -> impl Future<Output = Told> + Send;
 
     /// What the ledger, or memory, knows of a call of this client; with `watch`, once it has
@@ -120,7 +120,8 @@ pub struct Knock<'a, R> {
     pub headers: &'a HeaderMap,
 }
 
-/// A request that was let in. `B` is its body: collected, or still arriving.
+/// A request that was let in. `B` is its body: collected, or still arriving. Large, and handed
+/// from one future to the next: it travels in a box.
 pub struct Request<R, B> {
     /// The route that matched.
     pub route: Arc<R>,

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::books::{self, LedgerObserver};
 use super::door::CallerDoor;
 use super::error::StartError;
-use super::reload::Reloader;
+use super::reload::{Heeded, Reloader};
 use super::sockets::Bound;
 use super::upkeep::Upkeep;
 use super::{Ground, reach};
@@ -27,7 +27,7 @@ use crate::compensate::alert::Means;
 use crate::compensate::{Alerter, Jobs, Verbs, Worker};
 use crate::config::{Config, Source};
 use crate::entropy::Minter;
-use crate::flow::{Flow, LateRegistry, Promises, Retries, Routes};
+use crate::flow::{ClientNames, Flow, LateRegistry, Promises, Retries, Routes};
 use crate::ingress::{Clients, Cores, Ingress, Settings};
 use crate::ledger::{Ledger, Owner};
 use crate::telemetry::names::ROUTE_NONE;
@@ -77,14 +77,15 @@ pub(super) async fn build(
     books::sweep(&*ledger, &owner, ground.clock.wall()).await?;
 
     let bodies = Bodies::new(config.limits.bodies, &ground.metrics);
-    let cores = Cores::start(config.workers, &ground.clock, &bodies)
-        .map_err(StartError::system("threads"))?;
+    let cores = Cores::start(config.workers, &ground.clock, &bodies);
+    let cores = cores.map_err(StartError::system("threads"))?;
     let flow = flow(config, &ground, ledger, owner, cores.all().len() + 1).await?;
     let ledger_fails = Arc::new(AtomicBool::new(false));
     let upkeep = upkeep(&ground, &flow, observer, &ledger_fails);
     rest.spawn(upkeep.run(stop_rest.clone()));
     let back = Core::start(cores.all().len(), ground.clock.clone()).within(&bodies);
-    tell_people(config, &ground, &flow, &back, (&rest, &stop_rest))?;
+    let alerter = tell_people(config, &ground, &flow, &back)?;
+    rest.spawn(Arc::clone(&alerter).run(stop_rest.clone()));
     let clients = Arc::new(ArcSwap::from_pointee(Clients::new(&config.clients)));
     let caller_door = CallerDoor {
         flow: Arc::clone(&flow),
@@ -94,8 +95,13 @@ pub(super) async fn build(
     let minter = Arc::new(Minter::new(&config.node, &ground.entropy));
     let ways = (callers, Arc::clone(&minter));
     let ingress = open_ingress(config, &ground, caller_door, &cores, ways)?;
+    let heeded = Heeded {
+        flow: Arc::clone(&flow),
+        clients,
+        alerter,
+    };
     let follows = (source, config);
-    let reloader = Reloader::new(&flow, &ground, &clients, cores.all().len() + 1, follows);
+    let reloader = Reloader::new(heeded, &ground, cores.all().len() + 1, follows);
     door.open_controls(Arc::clone(&reloader) as _);
     rest.spawn(Arc::clone(&reloader).run(hung_up, stop_rest.clone()));
     ground.readiness.clear(Trouble::Starting, "");
@@ -107,13 +113,8 @@ pub(super) async fn build(
     door.open_desk(verbs);
     let worker = Worker::new(Arc::clone(&flow), back, stop_worker.clone());
     let worker = tokio::spawn(async { tokio::join!(worker.run(), jobs.run()).0 });
-    greet(
-        (config, &reloader),
-        &ground,
-        (ingress.address(), admin),
-        (&rest, &stop_rest),
-    )
-    .await;
+    let places = (ingress.address(), admin);
+    greet((config, &reloader), &ground, places, (&rest, &stop_rest)).await;
     Ok(Running {
         ground,
         flow,
@@ -158,25 +159,22 @@ fn upkeep(
     }
 }
 
-/// Starts the alerts of the routes that have a webhook.
+/// Who tells people what happens to calls, of the routes that have a webhook.
 fn tell_people(
     config: &Config,
     ground: &Ground,
     flow: &Flow,
     core: &Core,
-    (rest, stop): (&TaskTracker, &CancellationToken),
-) -> Result<(), StartError> {
-    let means = Means {
+) -> Result<Arc<Alerter>, StartError> {
+    let alerter = Alerter::new(Means {
         ledger: Arc::clone(&flow.ledger),
         core: core.clone(),
         node: Arc::clone(&config.node),
         metrics: Arc::clone(&ground.metrics),
         readiness: Arc::clone(&ground.readiness),
-    };
-    if let Some(alerter) = Alerter::new(&config.routes, means, stop.clone())? {
-        rest.spawn(alerter.run());
-    }
-    Ok(())
+    });
+    alerter.replace(Alerter::prepare(&config.routes)?);
+    Ok(Arc::new(alerter))
 }
 
 /// Looks for the tools, then says that callers are served and where.
@@ -208,6 +206,8 @@ async fn flow(
 ) -> Result<Arc<Flow>, StartError> {
     let remembered = ledger.proofs().await?;
     let routes = Routes::build(&config.routes, &ground.metrics, &remembered, cores)?;
+    let clients = ClientNames::default();
+    clients.replace(&config.clients);
     Ok(Arc::new(Flow {
         ledger,
         routes,
@@ -218,6 +218,7 @@ async fn flow(
         metrics: Arc::clone(&ground.metrics),
         readiness: Arc::clone(&ground.readiness),
         calls: Arc::default(),
+        clients,
         retries: Retries::default(),
         promises: Promises::new(config.limits.async_calls),
         late: Arc::new(LateRegistry::default()),

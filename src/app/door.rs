@@ -71,21 +71,21 @@ impl Door for CallerDoor {
         request.route.admit(request.client, &self.flow.metrics)
     }
 
-    async fn call(&self, core: &Core, request: Request<Route, Bytes>) -> Told {
-        let (request, leaving) = asked(request, |body| body);
+    async fn call(&self, core: &Core, request: Box<Request<Route, Bytes>>) -> Told {
+        let (request, leaving) = asked(*request, |body| body);
         let Some(leaving) = leaving else {
             return self.flow.call(core.tools(), request).await;
         };
         Box::pin(beside(self.flow.call(core.tools(), request), leaving)).await
     }
 
-    async fn pass(&self, core: &Core, request: Request<Route, Payload>) -> Told {
+    async fn pass(&self, core: &Core, request: Box<Request<Route, Payload>>) -> Told {
         // Dropped with its caller by the door itself.
-        let (request, _leaving) = asked(request, |body| match body {
+        let (request, _leaving) = asked(*request, |body| match body {
             Payload::Whole(whole) => PassBody::Whole(whole),
             Payload::Arriving(arriving) => PassBody::Arriving(Upload::new(arriving)),
         });
-        self.flow.pass(core.tools(), request).await
+        self.flow.pass(core.tools(), Box::new(request)).await
     }
 
     async fn receipt(&self, client: &ClientName, id: &CallId, watch: Option<Watch>) -> Found {

@@ -18,8 +18,10 @@ use super::Ground;
 use crate::admin::control::{Controls, Refused};
 use crate::call::time::Wall;
 use crate::clock;
+use crate::compensate::Alerter;
+use crate::compensate::alert::Receivers;
 use crate::config::{Config, Report, Source};
-use crate::flow::Flow;
+use crate::flow::{Flow, Ready};
 use crate::ingress::Clients;
 use crate::telemetry::labels::Reload;
 use crate::telemetry::readiness::Trouble;
@@ -33,9 +35,8 @@ const UNFINISHED_LOOKS: u32 = 20;
 
 /// The configuration in force, and where it came from.
 pub(super) struct Reloader {
-    flow: Arc<Flow>,
+    heeded: Heeded,
     ground: Ground,
-    clients: Arc<ArcSwap<Clients>>,
     /// Shards of every pool of connections.
     cores: usize,
     source: Option<Source>,
@@ -46,6 +47,13 @@ pub(super) struct Reloader {
     pub(super) changed: Notify,
     /// One load at a time.
     turn: tokio::sync::Mutex<()>,
+}
+
+/// Those who heed the configuration while they run.
+pub(super) struct Heeded {
+    pub(super) flow: Arc<Flow>,
+    pub(super) clients: Arc<ArcSwap<Clients>>,
+    pub(super) alerter: Arc<Alerter>,
 }
 
 /// How a load ended.
@@ -75,16 +83,14 @@ impl Cause {
 
 impl Reloader {
     pub(super) fn new(
-        flow: &Arc<Flow>,
+        heeded: Heeded,
         ground: &Ground,
-        clients: &Arc<ArcSwap<Clients>>,
         cores: usize,
         (source, config): (Option<Source>, &Config),
     ) -> Arc<Self> {
         Arc::new(Self {
-            flow: Arc::clone(flow),
+            heeded,
             ground: ground.clone(),
-            clients: Arc::clone(clients),
             cores,
             source,
             config: ArcSwap::from_pointee(config.clone()),
@@ -195,32 +201,44 @@ impl Reloader {
         let config = reading
             .await
             .map_err(|error| refuse(format!("it could not be read: {error}")))??;
-        let remembered = self.flow.ledger.proofs().await;
+        let flow = &self.heeded.flow;
+        let remembered = flow.ledger.proofs().await;
         let remembered = remembered.map_err(|error| {
             refuse(format!(
                 "the ledger could not be read ({error}); reload once it can"
             ))
         })?;
-        let routes = &self.flow.routes;
-        let ready = routes.prepare(&config.routes, &remembered, self.cores);
-        let ready = ready.map_err(|error| {
+        let never = |what: &str, error| {
             let error = anyhow::Error::new(error);
             refuse(format!(
-                "a route's tool can never be reached as configured: {error:#}"
+                "a route's {what} can never be reached as configured: {error:#}"
             ))
-        })?;
-        self.put_in_force(config, ready);
+        };
+        let ready = flow
+            .routes
+            .prepare(&config.routes, &remembered, self.cores)
+            .map_err(|error| never("tool", error))?;
+        let receivers =
+            Alerter::prepare(&config.routes).map_err(|error| never("webhook", error))?;
+        self.put_in_force(config, ready, receivers);
         Ok(())
     }
 
     /// Nothing from here on can fail.
-    fn put_in_force(&self, config: Config, ready: crate::flow::Ready) {
+    fn put_in_force(&self, config: Config, ready: Ready, receivers: Receivers) {
+        let Heeded {
+            flow,
+            clients,
+            alerter,
+        } = &self.heeded;
         for notice in &config.warnings {
             tracing::warn!(key = notice.path, "{}", notice.text);
         }
         let before = self.config();
-        self.flow.routes.replace(ready, &self.ground.metrics);
-        self.clients.store(Arc::new(Clients::new(&config.clients)));
+        flow.routes.replace(ready, &self.ground.metrics);
+        alerter.replace(receivers);
+        clients.store(Arc::new(Clients::new(&config.clients)));
+        flow.clients.replace(&config.clients);
         let stays = |name: &str| config.routes.iter().any(|route| *route.name == *name);
         for gone in before.routes.iter().filter(|route| !stays(&route.name)) {
             self.ground
@@ -230,7 +248,7 @@ impl Reloader {
                 .readiness
                 .clear(Trouble::ReceiptsBroken, &gone.name);
         }
-        self.flow.show_retries();
+        flow.show_retries();
         self.config.store(Arc::new(config));
     }
 
@@ -278,6 +296,6 @@ impl Controls for Reloader {
     }
 
     fn flow(&self) -> &Flow {
-        &self.flow
+        &self.heeded.flow
     }
 }

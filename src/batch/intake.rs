@@ -115,6 +115,7 @@ impl Intake {
     pub fn take(&self, order: &Order, rows: impl Read) -> Result<Submitted, Refusal> {
         let route = self.route(&order.route)?;
         check_order(order)?;
+        let client = self.client(order.client.as_deref())?;
         let recipe = Recipe::read(&order.recipe).map_err(Refusal::Order)?;
         check_route(&route, &recipe.method)?;
         let path = match &order.recipe.path {
@@ -133,8 +134,6 @@ impl Intake {
             recipe.check(columns).map_err(Refusal::Order)?;
         }
         let first = rows.row().map_err(nothing)?;
-        let client = order.client.as_deref().map(ClientName::new);
-        let client = client.unwrap_or_else(ClientName::anonymous);
         let batch = self.open(order, &name, &client)?;
         let mut submission = Submission {
             intake: self,
@@ -171,6 +170,28 @@ impl Intake {
                 name: visible(name),
                 known: known.collect::<Vec<_>>().join(", "),
             }
+        })
+    }
+
+    /// Whose calls they are. A name nobody has would be a scope of its own, in which everything is
+    /// sent once more.
+    fn client(&self, named: Option<&str>) -> Result<ClientName, Refusal> {
+        let clients = &self.flow.clients;
+        let known = clients.all();
+        if known.is_empty() {
+            return Ok(named.map_or_else(ClientName::anonymous, ClientName::new));
+        }
+        let listed = named.and_then(|name| clients.listed(name));
+        listed.ok_or_else(|| {
+            let known: Vec<&str> = known.iter().map(ClientName::as_str).collect();
+            let known = known.join(", ");
+            Refusal::Order(match named {
+                Some(name) => format!(
+                    "no client is called `{}`, so nothing was submitted; there are {known}",
+                    visible(name)
+                ),
+                None => format!("say whose calls these are (`client`); there are {known}"),
+            })
         })
     }
 

@@ -20,6 +20,10 @@ const NOT_NOW: [u16; 3] = [408, 425, 429];
 /// How long to wait after "not now" that names no time.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// How long an item waits that a bound of this gateway has shed. Short, because places come free all
+/// the time: a batch with more workers than places would else idle at its end.
+const SHED: Duration = Duration::from_millis(100);
+
 /// The longest a tool's `Retry-After` is honoured in one go; then it is asked again.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
@@ -85,20 +89,24 @@ pub fn read(line: u32, told: &Told) -> Outcome {
 
 fn refused(problem: &Problem, end: impl Fn(ItemState, Option<Arc<str>>) -> ItemEnd) -> Outcome {
     let code = || Some(Arc::from(problem.code.as_str()));
-    let again = |ours, state| Outcome::Again {
-        after: problem.retry_after.unwrap_or(PAUSE),
+    let again = |ours, after, state| Outcome::Again {
+        after,
         ours,
         at_last: end(state, code()),
     };
+    let told = problem.retry_after.unwrap_or(PAUSE);
     match problem.code {
-        Code::LedgerUnavailable | Code::Overloaded | Code::Draining | Code::RateLimited => {
-            again(true, ItemState::Unresolved)
-        }
-        // The same call, or the same request under another id, runs for somebody else.
-        Code::InProgress | Code::NewIdForRunningCall => again(false, ItemState::Unresolved),
+        Code::Overloaded | Code::RateLimited => again(true, SHED, ItemState::Unresolved),
+        Code::LedgerUnavailable | Code::Draining => again(true, told, ItemState::Unresolved),
+        // The call runs for somebody else; its end will be this item's.
+        Code::InProgress => again(false, told, ItemState::Unresolved),
+        // The same request runs under another id: nothing was sent for this one, or ever will be.
+        Code::NewIdForRunningCall => again(false, told, ItemState::Refused),
         Code::ResultNotKept if problem.state == Some(State::Success) => {
             Outcome::Ended(end(ItemState::Done, None))
         }
+        // An answer that binds nothing says "not now", whether it was kept or not.
+        Code::ResultNotKept if problem.state.is_none() => again(false, told, ItemState::Refused),
         _ => Outcome::Ended(end(ItemState::Refused, code())),
     }
 }
@@ -188,26 +196,43 @@ mod tests {
         }
         let open = problem(Word::Unresolved, Code::Unresolved, Some(State::Unknown));
         ends(&open, ItemState::Unresolved);
-        let kept = problem(Word::Refused, Code::ResultNotKept, Some(State::Success));
-        ends(&kept, ItemState::Done);
+        // A late answer that was too large to keep comes under `Answered`.
+        for word in [Word::Refused, Word::Answered] {
+            let kept = |state| problem(word, Code::ResultNotKept, Some(state));
+            ends(&kept(State::Success), ItemState::Done);
+            ends(&kept(State::Failed), ItemState::Refused);
+        }
     }
 
     #[test]
     fn not_now_is_asked_again_when_the_tool_says_and_counts_only_if_it_was_the_tool() {
-        let again = |told: &Told| match read(1, told) {
-            Outcome::Again { after, ours, .. } => (after.as_secs(), ours),
+        let at_last = |told: &Told| match read(1, told) {
+            Outcome::Again { at_last, .. } => at_last.state,
             Outcome::Ended(end) => panic!("{end:?}"),
         };
-        assert_eq!(again(&whole(Word::Answered, 429, 1)), (7, false));
-        assert_eq!(again(&whole(Word::Answered, 425, 1)), (1, false));
-        for (code, ours) in [
-            (Code::InProgress, false),
-            (Code::LedgerUnavailable, true),
-            (Code::Overloaded, true),
-            (Code::Draining, true),
+        let twin = problem(Word::Refused, Code::NewIdForRunningCall, None);
+        assert_eq!(
+            at_last(&twin),
+            ItemState::Refused,
+            "it has no call to follow"
+        );
+        let running = problem(Word::Refused, Code::InProgress, None);
+        assert_eq!(at_last(&running), ItemState::Unresolved);
+        let again = |told: &Told| match read(1, told) {
+            Outcome::Again { after, ours, .. } => (after, ours),
+            Outcome::Ended(end) => panic!("{end:?}"),
+        };
+        assert_eq!(again(&whole(Word::Answered, 429, 1)), (7 * PAUSE, false));
+        assert_eq!(again(&whole(Word::Answered, 425, 1)), (PAUSE, false));
+        for (code, after, ours) in [
+            (Code::InProgress, PAUSE, false),
+            (Code::LedgerUnavailable, PAUSE, true),
+            (Code::Overloaded, SHED, true),
+            (Code::RateLimited, SHED, true),
+            (Code::Draining, PAUSE, true),
         ] {
             let told = problem(Word::Refused, code, None);
-            assert_eq!(again(&told), (1, ours), "{code:?}");
+            assert_eq!(again(&told), (after, ours), "{code:?}");
         }
     }
 }

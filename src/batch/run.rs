@@ -10,18 +10,14 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::BodyExt;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::outcome::{self, Outcome};
-use crate::call::code::Code;
+use super::item::{self, Item};
 use crate::call::id::ClientName;
 use crate::call::time::Mono;
-use crate::clock;
-use crate::flow::told::{Shown, Told};
 use crate::flow::{Errand, Flow};
-use crate::ledger::batch::{BatchId, BatchView, ItemDue, ItemEnd, ItemState};
+use crate::ledger::batch::{BatchId, BatchView, ItemDue, ItemEnd};
 use crate::ledger::{LedgerError, Owner, Pending};
 use crate::upstream::Core;
 
@@ -31,9 +27,6 @@ const CHUNK: usize = 50;
 /// How long a lease holds without a heartbeat, and how often it is extended.
 pub(super) const LEASE: Duration = Duration::from_secs(60);
 const BEAT: Duration = Duration::from_secs(20);
-
-/// How often a tool may say "not now" to one item before that is its end.
-const NOT_NOW_MAX: u32 = 10;
 
 /// How long a batch stays away from a ledger that fails: doubled up to the longest.
 const AWAY_FIRST: Duration = Duration::from_millis(250);
@@ -63,6 +56,8 @@ pub(super) struct Run {
     writing: Option<Writing>,
     /// No item was waiting at the last claim.
     exhausted: bool,
+    /// A rate of the route is used up: nothing is begun before this.
+    held: Option<Mono>,
     /// The ledger failed: no claim and no record before this.
     away: Option<(Mono, Duration)>,
     beaten: Mono,
@@ -110,6 +105,7 @@ impl Run {
             returned: Vec::new(),
             writing: None,
             exhausted: false,
+            held: None,
             away: None,
             beaten: core.clock.mono(),
         }
@@ -136,6 +132,10 @@ impl Run {
         self.core.clock.mono()
     }
 
+    fn is_held(&self) -> bool {
+        self.held.is_some_and(|until| self.now() < until)
+    }
+
     fn is_away(&self) -> bool {
         self.away.is_some_and(|(until, _)| self.now() < until)
     }
@@ -147,28 +147,38 @@ impl Run {
             self.returned.extend(lines);
             return;
         }
-        while self.running.len() < self.workers {
-            let Some(item) = self.ready.pop_front() else {
+        while self.running.len() < self.workers && !self.is_held() {
+            let Some(due) = self.ready.pop_front() else {
                 return;
             };
             let Some(route) = self.flow.routes.named(&self.route) else {
                 // A reload has taken it away: the batch waits for it.
-                self.returned.push(item.line);
+                self.returned.push(due.line);
                 self.stop.cancel();
                 return self.begin();
             };
             let errand = Errand {
                 route,
-                client: self.client.clone(),
-                call_id: item.call.call_id,
-                source: item.call.source,
-                request: item.call.request,
-                seen_at: item.seen_at,
+                client: self.flow.clients.called(self.client.as_str()),
+                call_id: due.call.call_id.clone(),
+                source: due.call.source,
+                request: due.call.request.clone(),
+                seen_at: due.seen_at,
             };
-            let (flow, core) = (Arc::clone(&self.flow), self.core.clone());
-            let (stop, line) = (self.stop.clone(), item.line);
+            if let Err(held) = item::admit(&self.flow, &errand) {
+                self.held = Some(self.now().after(held));
+                self.ready.push_front(due);
+                return;
+            }
+            let item = Item {
+                flow: Arc::clone(&self.flow),
+                core: self.core.clone(),
+                line: due.line,
+                errand,
+                stop: self.stop.clone(),
+            };
             self.running
-                .spawn(async move { (line, one(&flow, &core, line, errand, stop).await) });
+                .spawn(async move { (item.line, item.run().await) });
         }
     }
 
@@ -241,9 +251,10 @@ impl Run {
 
     async fn next(&mut self) -> Happened {
         let stopped = self.stop.is_cancelled();
-        let away = self.away.map(|(until, _)| until);
+        let away = self.away.map(|(until, _)| until).filter(|_| self.is_away());
         let beat = self.beaten.after(BEAT);
-        let wake = away.map_or(beat, |until| until.min(beat));
+        let held = self.held.filter(|_| self.is_held());
+        let wake = away.into_iter().chain(held).fold(beat, Mono::min);
         tokio::select! {
             claimed = answer(self.claiming.as_mut()) => {
                 self.claiming = None;
@@ -311,75 +322,5 @@ async fn answer<T>(asked: Option<&mut Pending<T>>) -> Result<T, LedgerError> {
     match asked {
         Some(asked) => asked.await,
         None => pending().await,
-    }
-}
-
-/// Runs one item to its end; `None` when it stopped before there was one.
-async fn one(
-    flow: &Arc<Flow>,
-    core: &Core,
-    line: u32,
-    errand: Errand,
-    stop: CancellationToken,
-) -> Option<ItemEnd> {
-    let mut left = NOT_NOW_MAX;
-    loop {
-        let Ok(request) = flow.errand(&errand) else {
-            return Some(no_path(line));
-        };
-        let told = heard(flow.call(core, request).await).await;
-        let (after, ours, at_last) = match outcome::read(line, &told) {
-            Outcome::Ended(end) => return Some(end),
-            Outcome::Again {
-                after,
-                ours,
-                at_last,
-            } => (after, ours, at_last),
-        };
-        left -= u32::from(!ours);
-        if left == 0 {
-            return Some(at_last);
-        }
-        tokio::select! {
-            () = stop.cancelled() => return None,
-            () = clock::sleep(after) => {}
-        }
-    }
-}
-
-/// Reads a streamed answer to its end, for which nobody waits: until then it is not on record.
-async fn heard(told: Told) -> Told {
-    match told.shown {
-        Shown::Stream {
-            status,
-            headers,
-            mut body,
-        } => {
-            // A body that breaks makes the call unclear, which its own record says.
-            while let Some(Ok(_)) = body.frame().await {}
-            let whole = crate::flow::told::Whole {
-                status,
-                headers,
-                body: bytes::Bytes::new(),
-            };
-            Told {
-                shown: Shown::Whole(whole),
-                ..told
-            }
-        }
-        // Nobody asked for a tunnel, or to be told before the end.
-        Shown::Tunnel(_) | Shown::Accepted(_) | Shown::Whole(_) | Shown::Problem(_) => told,
-    }
-}
-
-fn no_path(line: u32) -> ItemEnd {
-    ItemEnd {
-        line,
-        state: ItemState::Refused,
-        attempts: 0,
-        status: None,
-        outcome: Arc::from("refused"),
-        error: Some(Arc::from(Code::BadRequest.as_str())),
-        original: None,
     }
 }

@@ -18,7 +18,7 @@ use super::run::{LEASE, Run};
 use crate::call::time::Mono;
 use crate::clock;
 use crate::flow::Flow;
-use crate::ledger::batch::{BatchId, BatchState, BatchView, WhichBatches};
+use crate::ledger::batch::{BatchId, BatchState, BatchView, FollowLook, WhichBatches};
 use crate::ledger::{LedgerError, OwnerTest};
 use crate::upstream::Core;
 
@@ -234,10 +234,13 @@ impl Worker {
     async fn follow(&mut self, batch: &BatchView) -> Result<(), LedgerError> {
         let after = self.followed.get(&batch.id).copied().unwrap_or(0);
         let now = self.core.clock.wall();
-        let ledger = &self.flow.ledger;
-        let looked = ledger
-            .follow_items(batch.id, after, FOLLOW_MAX, now)
-            .await?;
+        let look = FollowLook {
+            batch: batch.id,
+            client: self.flow.clients.called(batch.client.as_str()),
+            after,
+            limit: FOLLOW_MAX,
+        };
+        let looked = self.flow.ledger.follow_items(look, now).await?;
         self.followed.insert(batch.id, looked.next.unwrap_or(0));
         Ok(())
     }

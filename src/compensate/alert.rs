@@ -6,13 +6,17 @@
 //! the same name. When something is told is decided by `call::alert`. Deliberately absent: any
 //! channel but a webhook, and any look at what the receiver makes of it.
 
+mod desk;
 mod letter;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -24,9 +28,10 @@ use crate::config::alert::AlertRule;
 use crate::ledger::alert::Note;
 use crate::ledger::{Ledger, LedgerError, Told, Untold, Watch};
 use crate::telemetry::labels::Alert;
-use crate::telemetry::metrics::{Metrics, RouteMetrics};
+use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::{Readiness, Trouble};
 use crate::upstream::{Core, Hook, HookFailure, SetupError};
+use desk::{Desk, Post};
 
 /// Between two looks. A burst of one incident is one alert, and a person is not faster anyway.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -40,31 +45,16 @@ const FOLDS_MAX: u32 = 500;
 /// How long a receiver has for one alert.
 const DELIVER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Tells people what happens to the calls of some routes.
+/// Tells people what happens to the calls of the routes that name a webhook.
 pub struct Alerter {
-    desk: Arc<Desk>,
+    means: Means,
+    /// Read anew by every look, so that another configuration is heeded by the next one.
+    desk: ArcSwap<Desk>,
+    /// The desk is another one, or a receiver is free for it.
+    replaced: Notify,
+    /// Receivers that are being told something: one alert after another to each.
+    busy: Mutex<BTreeSet<String>>,
     every: Duration,
-    stop: CancellationToken,
-}
-
-/// What the deliveries of one look share.
-struct Desk {
-    ledger: Arc<dyn Ledger>,
-    core: Core,
-    node: Arc<str>,
-    readiness: Arc<Readiness>,
-    watches: Arc<[Watch]>,
-    /// In the order of the watches.
-    posts: Vec<Post>,
-}
-
-/// Where the alerts of one route go.
-struct Post {
-    rule: Arc<AlertRule>,
-    hook: Hook,
-    metrics: Arc<RouteMetrics>,
-    /// Why the last delivery failed.
-    trouble: Mutex<Option<String>>,
 }
 
 /// What an alerter works with.
@@ -81,59 +71,89 @@ pub struct Means {
     pub readiness: Arc<Readiness>,
 }
 
+/// The receivers of a configuration that is not in force yet.
+#[must_use = "the receivers in use are others until these are put in their place"]
+pub struct Receivers(Vec<(Arc<Route>, Arc<AlertRule>, Hook)>);
+
 impl Alerter {
-    /// An alerter for those of `routes` that name a webhook; `None` when none does.
+    /// An alerter that has nobody to tell yet.
+    #[must_use]
+    pub fn new(means: Means) -> Self {
+        Self {
+            means,
+            desk: ArcSwap::default(),
+            replaced: Notify::new(),
+            busy: Mutex::default(),
+            every: LOOK_EVERY,
+        }
+    }
+
+    /// Makes the receivers of those of `routes` ready that name a webhook. Nothing changes yet.
     ///
     /// # Errors
     /// What can never work about a webhook's address.
-    pub fn new(
-        routes: &[Arc<Route>],
-        means: Means,
-        stop: CancellationToken,
-    ) -> Result<Option<Self>, SetupError> {
-        let mut posts = Vec::new();
+    pub fn prepare(routes: &[Arc<Route>]) -> Result<Receivers, SetupError> {
+        let named = routes.iter().filter_map(|route| {
+            let rule = route.alert.as_ref()?;
+            let made = |hook| (Arc::clone(route), Arc::clone(rule), hook);
+            Some(Hook::new(rule).map(made))
+        });
+        named.collect::<Result<_, _>>().map(Receivers)
+    }
+
+    /// Puts these receivers in place of those in use, at once. What is being told to one that
+    /// stays as it was goes on; what is being told to another ends, and waits for whoever is
+    /// told from now on.
+    pub fn replace(&self, Receivers(receivers): Receivers) {
+        let before = self.desk.load();
+        let mut desk = Desk::default();
         let mut watches = Vec::new();
-        for route in routes {
-            let Some(rule) = &route.alert else { continue };
-            watches.push(Watch {
-                route: Arc::clone(&route.name),
-                events: rule.on.clone(),
-                repeat: rule.repeat,
+        for (route, rule, hook) in receivers {
+            let same = before.posts.iter().find(|post| post.is(&route, &rule));
+            let post = same.cloned().unwrap_or_else(|| {
+                Arc::new(Post {
+                    route: Arc::clone(&route.name),
+                    formerly: route.formerly.clone(),
+                    hook,
+                    rule,
+                    metrics: self.means.metrics.route(&route.name),
+                    trouble: Mutex::default(),
+                    tried: AtomicBool::new(false),
+                    gone: CancellationToken::new(),
+                })
             });
-            posts.push(Post {
-                hook: Hook::new(rule)?,
-                rule: Arc::clone(rule),
-                metrics: means.metrics.route(&route.name),
-                trouble: Mutex::default(),
-            });
+            for name in std::iter::once(&route.name).chain(&route.formerly) {
+                watches.push(Watch {
+                    route: Arc::clone(name),
+                    events: post.rule.on.clone(),
+                    repeat: post.rule.repeat,
+                });
+                desk.posts.push(Arc::clone(&post));
+            }
         }
-        let desk = Desk {
-            ledger: means.ledger,
-            core: means.core,
-            node: means.node,
-            readiness: means.readiness,
-            watches: Arc::from(watches),
-            posts,
-        };
-        let any = !desk.posts.is_empty();
-        Ok(any.then(|| Self {
-            desk: Arc::new(desk),
-            every: LOOK_EVERY,
-            stop,
-        }))
+        desk.watches = Arc::from(watches);
+        let stays = |post: &Arc<Post>| desk.posts.iter().any(|new| Arc::ptr_eq(new, post));
+        for gone in before.posts.iter().filter(|post| !stays(post)) {
+            gone.gone.cancel();
+            gone.metrics.alerts_undelivered(0);
+            let readiness = &self.means.readiness;
+            readiness.clear(Trouble::AlertsUndelivered, &gone.route);
+        }
+        self.desk.store(Arc::new(desk));
+        self.replaced.notify_one();
     }
 
     /// Looks until it is told to stop. What is under way then is told again after the next start.
-    pub async fn run(self) {
-        let Self { desk, every, stop } = self;
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let looking = async {
             let mut told = false;
+            let mut deliveries = JoinSet::new();
             loop {
-                told = match desk.look().await {
+                told = match self.look(&mut deliveries).await {
                     Ok(()) => false,
                     Err(error) => tell_once(&error, told),
                 };
-                clock::sleep(every).await;
+                self.rest(&mut deliveries).await;
             }
         };
         tokio::select! {
@@ -141,7 +161,33 @@ impl Alerter {
             () = stop.cancelled() => {}
         }
     }
+
+    /// Until the next look is due; takes in meanwhile what deliveries came to.
+    async fn rest(&self, deliveries: &mut Deliveries) {
+        let pause = clock::sleep(self.every);
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                () = &mut pause => return,
+                () = self.replaced.notified() => return,
+                Some(ended) = deliveries.join_next() => match ended {
+                    Ok(Ok(())) => {}
+                    // It is kept, as everything that is not noted as told, and told again.
+                    Ok(Err(error)) => tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "what became of an alert could not be noted; it is told again"
+                    ),
+                    Err(error) => {
+                        tracing::error!(error = %error, "a delivery of alerts failed inside");
+                    }
+                },
+            }
+        }
+    }
 }
+
+/// What is under way: one task for each receiver.
+type Deliveries = JoinSet<Result<(), LedgerError>>;
 
 /// One line for the first of several failures in a row.
 fn tell_once(error: &LedgerError, told: bool) -> bool {
@@ -154,26 +200,32 @@ fn tell_once(error: &LedgerError, told: bool) -> bool {
     true
 }
 
-impl Desk {
+impl Alerter {
     /// Takes what is new, then tells what is due.
-    async fn look(self: &Arc<Self>) -> Result<(), LedgerError> {
-        let mut seen = self.ledger.untold(Arc::clone(&self.watches)).await?;
-        let now = self.core.clock.wall();
-        let aged = self.aged(&seen, now);
-        if seen.fresh || aged.is_some() {
-            self.fold(aged.unwrap_or_else(|| Arc::clone(&self.watches)), now)
-                .await?;
-            seen = self.ledger.untold(Arc::clone(&self.watches)).await?;
+    async fn look(self: &Arc<Self>, deliveries: &mut Deliveries) -> Result<(), LedgerError> {
+        let desk = self.desk.load_full();
+        if desk.watches.is_empty() {
+            return Ok(());
         }
-        self.close_aged(&seen, now).await?;
-        self.show(&seen);
-        self.deliver(seen.notes, now).await
+        let (ledger, now) = (&self.means.ledger, self.means.core.clock.wall());
+        let mut seen = ledger.untold(Arc::clone(&desk.watches)).await?;
+        let aged = desk.aged(&seen, now);
+        if seen.fresh || aged.is_some() {
+            self.fold(aged.unwrap_or_else(|| Arc::clone(&desk.watches)), now)
+                .await?;
+            seen = ledger.untold(Arc::clone(&desk.watches)).await?;
+        }
+        self.close_aged(&desk, &seen, now).await?;
+        self.show(&desk, &seen);
+        self.deliver(&desk, seen.notes, now, deliveries);
+        Ok(())
     }
 
     async fn fold(&self, watches: Arc<[Watch]>, now: Wall) -> Result<(), LedgerError> {
         for _ in 0..FOLDS_MAX {
             let watches = Arc::clone(&watches);
-            if !self.ledger.fold_alerts(watches, now, FOLD_MAX).await? {
+            let ledger = &self.means.ledger;
+            if !ledger.fold_alerts(watches, now, FOLD_MAX).await? {
                 return Ok(());
             }
         }
@@ -181,43 +233,16 @@ impl Desk {
         Ok(())
     }
 
-    /// The watches with those routes marked whose oldest call has to be told of; `None` when there
-    /// is none.
-    fn aged(&self, seen: &Untold, now: Wall) -> Option<Arc<[Watch]>> {
-        let mut watches = self.watches.to_vec();
-        let mut any = false;
-        for (at, watch) in watches.iter_mut().enumerate() {
-            let note = seen.note(&watch.route, Event::OldestOver);
-            let quiet = note.is_none_or(|note| {
-                note.standing.waiting == 0 && !note.standing.holds(watch.repeat, now)
-            });
-            if quiet && self.is_over(at, seen, now) {
-                watch.events.push(Event::OldestOver);
-                any = true;
-            }
-        }
-        any.then(|| Arc::from(watches))
-    }
-
-    fn is_over(&self, at: usize, seen: &Untold, now: Wall) -> bool {
-        let limit = self.posts[at].rule.oldest_over;
-        let oldest = seen.oldest.get(at).copied().flatten();
-        limit
-            .zip(oldest)
-            .is_some_and(|(limit, oldest)| now.since(oldest) > limit)
-    }
-
     /// The age of a call that was settled meanwhile is no news.
-    async fn close_aged(&self, seen: &Untold, now: Wall) -> Result<(), LedgerError> {
-        for (at, watch) in self.watches.iter().enumerate() {
+    async fn close_aged(&self, desk: &Desk, seen: &Untold, now: Wall) -> Result<(), LedgerError> {
+        for (at, watch) in desk.watches.iter().enumerate() {
             let waits = seen
                 .note(&watch.route, Event::OldestOver)
                 .is_some_and(|note| note.standing.waiting > 0);
-            if waits && !self.is_over(at, seen, now) {
+            if waits && !desk.is_over(at, seen, now) {
                 let route = Arc::clone(&watch.route);
-                let over = self
-                    .ledger
-                    .alert_told(route, Event::OldestOver, Told::Over, now);
+                let ledger = &self.means.ledger;
+                let over = ledger.alert_told(route, Event::OldestOver, Told::Over, now);
                 over.await?;
             }
         }
@@ -225,19 +250,18 @@ impl Desk {
     }
 
     /// Makes visible what could not be told yet.
-    fn show(&self, seen: &Untold) {
-        for (watch, post) in self.watches.iter().zip(&self.posts) {
+    fn show(&self, desk: &Desk, seen: &Untold) {
+        for post in desk.each_post() {
             let failing = |note: &&Note| {
-                note.route == watch.route && note.standing.waiting > 0 && note.standing.tries > 0
+                let tried = note.standing.waiting > 0 && note.standing.tries > 0;
+                tried && post.is_of(&note.route) && post.wants(note.event)
             };
             let failing = seen.notes.iter().filter(failing).count();
             post.metrics.alerts_undelivered(failing);
+            let readiness = &self.means.readiness;
             if failing == 0 {
-                if self
-                    .readiness
-                    .clear(Trouble::AlertsUndelivered, &watch.route)
-                {
-                    tracing::info!(route = &*watch.route, "alerts are delivered again");
+                if readiness.clear(Trouble::AlertsUndelivered, &post.route) {
+                    tracing::info!(route = &*post.route, "alerts are delivered again");
                 }
                 continue;
             }
@@ -247,68 +271,75 @@ impl Desk {
                 "{failing} alert(s) to {} wait: {trouble}",
                 post.rule.origin()
             );
-            self.readiness
-                .raise(Trouble::AlertsUndelivered, &watch.route, detail);
+            readiness.raise(Trouble::AlertsUndelivered, &post.route, detail);
         }
     }
 
-    /// Delivers what is due: one receiver after another at the same time, and one alert after
-    /// another to each, so that a receiver that hangs holds up nobody else.
-    async fn deliver(self: &Arc<Self>, notes: Vec<Note>, now: Wall) -> Result<(), LedgerError> {
-        let mut by_receiver: BTreeMap<String, Vec<(usize, Note)>> = BTreeMap::new();
+    /// Begins to deliver what is due: to each receiver one alert after another, and no receiver
+    /// waits for another. One that is still at it has its turn at a later look.
+    fn deliver(
+        self: &Arc<Self>,
+        desk: &Desk,
+        notes: Vec<Note>,
+        now: Wall,
+        deliveries: &mut Deliveries,
+    ) {
+        let mut by_receiver: BTreeMap<String, Vec<(Arc<Post>, Note)>> = BTreeMap::new();
         for note in notes {
-            if let Some(at) = self.is_due(&note, now) {
-                let receiver = self.posts[at].rule.origin();
-                by_receiver.entry(receiver).or_default().push((at, note));
+            if let Some(post) = desk.is_due(&note, now) {
+                let receiver = post.rule.origin();
+                let due = by_receiver.entry(receiver).or_default();
+                due.push((Arc::clone(post), note));
             }
         }
-        let mut receivers = JoinSet::new();
-        for due in by_receiver.into_values() {
-            receivers.spawn(Arc::clone(self).deliver_all(due));
-        }
-        while let Some(told) = receivers.join_next().await {
-            match told {
-                Ok(told) => told?,
-                // Kept and tried again by the next look, like everything that is not noted as told.
-                Err(error) => tracing::error!(error = %error, "a delivery of alerts failed inside"),
+        for (receiver, due) in by_receiver {
+            if let Some(turn) = Turn::take(self, receiver) {
+                deliveries.spawn(Arc::clone(self).deliver_all(due, turn));
             }
         }
-        Ok(())
-    }
-
-    /// Which post a note goes to, when it is to go now.
-    fn is_due(&self, note: &Note, now: Wall) -> Option<usize> {
-        let at = self.watches.iter().position(|w| w.route == note.route)?;
-        let rule = &self.posts[at].rule;
-        let wanted = rule.on.contains(&note.event)
-            || (note.event == Event::OldestOver && rule.oldest_over.is_some());
-        (wanted && note.standing.is_due(rule.repeat, now)).then_some(at)
     }
 
     /// Alerts to one receiver. When it is not there, the rest is put off with the first.
-    async fn deliver_all(self: Arc<Self>, due: Vec<(usize, Note)>) -> Result<(), LedgerError> {
+    async fn deliver_all(
+        self: Arc<Self>,
+        due: Vec<(Arc<Post>, Note)>,
+        turn: Turn,
+    ) -> Result<(), LedgerError> {
         let mut away = None;
-        for (at, note) in due {
+        let mut let_go = false;
+        for (post, note) in due {
             let failure = match away.take() {
-                None => self.post(&self.posts[at], &note).await.err(),
+                None => tokio::select! {
+                    posted = self.post(&post, &note) => posted.err(),
+                    () = post.gone.cancelled() => {
+                        let_go = true;
+                        continue;
+                    }
+                },
                 away => away,
             };
-            let now = self.core.clock.wall();
-            let told = self.told(&self.posts[at], &note, failure.as_ref(), now);
+            let now = self.means.core.clock.wall();
+            let told = told(&post, &note, failure.as_ref(), now);
             away = failure.filter(|failure| !failure.is_answer());
-            let route = Arc::clone(&note.route);
-            self.ledger.alert_told(route, note.event, told, now).await?;
+            let (ledger, route) = (&self.means.ledger, Arc::clone(&note.route));
+            ledger.alert_told(route, note.event, told, now).await?;
+        }
+        drop(turn);
+        if let_go {
+            // The next look may have found the receiver busy with this.
+            self.replaced.notify_one();
         }
         Ok(())
     }
 
     async fn post(&self, post: &Post, note: &Note) -> Result<(), HookFailure> {
-        let at = self.core.clock.wall();
-        let letter = letter::write(&self.node, note, at);
+        let core = &self.means.core;
+        let at = core.clock.wall();
+        let letter = letter::write(&self.means.node, note, at);
         let fields = letter.fields(post.rule.secret.as_ref(), at);
         let posted = post
             .hook
-            .post(&self.core, letter.body, fields, DELIVER_WITHIN)
+            .post(core, letter.body, fields, DELIVER_WITHIN)
             .await;
         post.metrics.alerts.inc(match &posted {
             Ok(()) => Alert::Delivered,
@@ -316,32 +347,55 @@ impl Desk {
         });
         posted
     }
+}
 
-    /// Counts, logs, and says what to note.
-    fn told(&self, post: &Post, note: &Note, failure: Option<&HookFailure>, now: Wall) -> Told {
-        let (route, event) = (&*note.route, note.event.as_str());
-        let Some(failure) = failure else {
-            *post.trouble.lock() = None;
-            let count = note.standing.waiting;
-            tracing::info!(route, event, count, "an alert was delivered");
-            return Told::Delivered { count };
-        };
-        let tries = note.standing.tries.saturating_add(1);
-        let wait = again_after(tries);
-        let receiver = post.rule.origin();
-        tracing::warn!(
-            route,
-            event,
-            tries,
+/// One receiver's ear: whoever has it is the only one who tells that receiver anything.
+struct Turn {
+    alerter: Arc<Alerter>,
+    receiver: String,
+}
+
+impl Turn {
+    fn take(alerter: &Arc<Alerter>, receiver: String) -> Option<Self> {
+        let free = alerter.busy.lock().insert(receiver.clone());
+        free.then(|| Self {
+            alerter: Arc::clone(alerter),
             receiver,
-            error = failure as &dyn std::error::Error,
-            again_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-            "an alert could not be delivered; it is kept and tried again"
-        );
-        *post.trouble.lock() = Some(failure.to_string());
-        Told::Failed {
-            next_try: now.after(wait),
-        }
+        })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.alerter.busy.lock().remove(&self.receiver);
+    }
+}
+
+/// Logs what a delivery came to, and says what to note.
+fn told(post: &Post, note: &Note, failure: Option<&HookFailure>, now: Wall) -> Told {
+    let (route, event) = (&*note.route, note.event.as_str());
+    post.tried.store(true, Ordering::Relaxed);
+    let Some(failure) = failure else {
+        *post.trouble.lock() = None;
+        let count = note.standing.waiting;
+        tracing::info!(route, event, count, "an alert was delivered");
+        return Told::Delivered { count };
+    };
+    let tries = note.standing.tries.saturating_add(1);
+    let wait = again_after(tries);
+    let receiver = post.rule.origin();
+    tracing::warn!(
+        route,
+        event,
+        tries,
+        receiver,
+        error = failure as &dyn std::error::Error,
+        again_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+        "an alert could not be delivered; it is kept and tried again"
+    );
+    *post.trouble.lock() = Some(failure.to_string());
+    Told::Failed {
+        next_try: now.after(wait),
     }
 }
 

@@ -46,13 +46,21 @@ impl Source {
     }
 
     /// How the file looks now, and those that `config` was read from besides: keys of clients,
-    /// certificates.
+    /// certificates, keys that alerts are signed with.
     #[must_use]
     pub fn look(&self, config: &Config) -> Look {
         let keys = config.clients.iter().map(|client| &client.key_file);
-        let routes = config.routes.iter();
-        let certificates = routes.filter_map(|route| Some(&route.upstream.ca.as_ref()?.path));
-        let mut files: Vec<_> = keys.chain(certificates).cloned().collect();
+        let of_routes = config.routes.iter().flat_map(|route| {
+            let alert = route.alert.as_ref();
+            let certificates = [
+                route.upstream.ca.as_ref(),
+                alert.and_then(|rule| rule.ca.as_ref()),
+            ];
+            let certificates = certificates.into_iter().flatten().map(|ca| ca.path.clone());
+            let secret = alert.and_then(|rule| rule.secret.as_ref());
+            certificates.chain(secret.map(|secret| secret.path().to_owned()))
+        });
+        let mut files: Vec<_> = keys.cloned().chain(of_routes).collect();
         files.sort_unstable();
         files.dedup();
         files.insert(0, self.file.clone());
@@ -212,6 +220,26 @@ mod tests {
         fs::write(folder.path().join("two/callgate.yaml"), "").unwrap();
         changed("emptied");
         assert!(source.look(&config).is_unfinished());
+    }
+
+    #[test]
+    fn the_keys_and_certificates_beside_it_are_looked_at_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("callgate.yaml");
+        let (ca, key) = (folder.path().join("ca.pem"), folder.path().join("key"));
+        let pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        fs::write(&ca, pem).unwrap();
+        fs::write(&key, "one secret").unwrap();
+        let alert = "  compensation: { alert: { webhook: 'https://h', ca_file: ca.pem, \
+                     secret_file: key } }\n";
+        fs::write(&file, format!("{FILE}{alert}")).unwrap();
+        let source = Source::new(&file);
+        let config = load(&file).unwrap();
+        for beside in [ca, key] {
+            let before = source.look(&config);
+            fs::write(&beside, "another text").unwrap();
+            assert_ne!(source.look(&config), before, "{}", beside.display());
+        }
     }
 
     #[test]

@@ -242,24 +242,22 @@ pub fn failed(by: SettledBy) -> Problem {
 }
 
 fn not_kept(call: &CallView, settled: &Settlement, reply: &Reply) -> Told {
-    let problem = Problem {
-        state: Some(settled.verdict.state()),
-        ..digest(reply)
-    };
+    let problem = digest(reply, Some(settled.verdict.state()));
     told_about(call, Word::Refused, Shown::Problem(problem))
 }
 
-/// A kept answer as it can be shown: whole, or what identifies it.
+/// A kept answer as it can be shown: whole, or what identifies it, with the state that its call is
+/// in because of it; none when it binds nothing.
 #[must_use]
-pub fn kept(reply: &Reply) -> Shown {
+pub fn kept(reply: &Reply, state: Option<State>) -> Shown {
     match record::whole(reply) {
         Some(whole) => Shown::Whole(whole),
-        None => Shown::Problem(digest(reply)),
+        None => Shown::Problem(digest(reply, state)),
     }
 }
 
 /// What is left of an answer whose body was not kept.
-fn digest(reply: &Reply) -> Problem {
+fn digest(reply: &Reply, state: Option<State>) -> Problem {
     let (bytes, sha256) = match &reply.body {
         Kept::Digest { bytes, sha256 } => (*bytes, hex(sha256)),
         Kept::Whole(body) => (body.len() as u64, String::new()),
@@ -281,6 +279,7 @@ fn digest(reply: &Reply) -> Problem {
         "bodySha256": sha256,
     });
     Problem {
+        state,
         more: vec![("result", result)],
         ..Problem::new(
             Code::ResultNotKept,

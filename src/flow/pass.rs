@@ -51,6 +51,8 @@ struct Pass<'a> {
     /// they are sent again beside it.
     fields: Arc<HeaderMap>,
     deadline: Mono,
+    /// When the clock was last read.
+    now: Mono,
     lines: Vec<AttemptLine>,
     /// What the send under way holds of the tool's limits.
     held: Held,
@@ -58,7 +60,7 @@ struct Pass<'a> {
 
 impl Flow {
     /// Passes the request on. Dropped when its caller leaves.
-    pub async fn pass(&self, core: &Core, mut request: Request<PassBody>) -> Told {
+    pub async fn pass(&self, core: &Core, mut request: Box<Request<PassBody>>) -> Told {
         let Ok(target) = request.route.tool.target(&request.target) else {
             let detail = "The path cannot be appended to the tool's address. Correct the path.";
             let call = Some((request.call_id, request.source));
@@ -73,12 +75,14 @@ impl Flow {
         };
         let fields = Arc::new(self.prepared(&mut request));
         let total = request.route.conf.policy.timeouts.total;
+        let now = core.clock.mono();
         let mut pass = Pass {
             flow: self,
             core,
             target,
             fields,
-            deadline: core.clock.mono().after(total),
+            deadline: now.after(total),
+            now,
             lines: Vec::with_capacity(1),
             held: Held::default(),
             request: &request,
@@ -100,9 +104,7 @@ impl Pass<'_> {
         let mut cause = None;
         let mut paid = None;
         for n in 1u8.. {
-            let client = &self.request.client;
-            let place = route.place(client, &self.core.clock, self.deadline);
-            match self.flow.draining.run_until_cancelled(place).await {
+            match self.place(&route).await {
                 Some(Ok(place)) => self.held = Held::new(place, paid.take()),
                 Some(Err(())) => return self.without_a_place(n - 1),
                 None if n == 1 => {
@@ -112,7 +114,7 @@ impl Pass<'_> {
             }
             let (outcome, answer) = self.send(n, cause, policy).await;
             if n == 1 && allow::is_fine(outcome) {
-                route.answered(self.core.clock.mono());
+                route.answered(self.now);
             }
             self.held = std::mem::take(&mut self.held).ended(outcome);
             let through = answer.as_ref().is_some_and(reading::came_through_a_gateway);
@@ -124,6 +126,7 @@ impl Pass<'_> {
                     // A wait needs no place among the sends.
                     self.held = Held::default();
                     crate::clock::sleep(wait).await;
+                    self.now = self.core.clock.mono();
                     cause = Some(outcome.cause());
                     route.metrics.retries.inc(outcome.cause());
                 }
@@ -134,6 +137,19 @@ impl Pass<'_> {
             }
         }
         unreachable!("`retry.max_retries` is at most 5")
+    }
+
+    /// A place among the tool's sends; nothing when the gateway is shutting down.
+    async fn place(&mut self, route: &Route) -> Option<Result<Option<allow::Place>, ()>> {
+        let draining = &self.flow.draining;
+        if !route.is_bounded() {
+            return (!draining.is_cancelled()).then_some(Ok(None));
+        }
+        let place = route.place(&self.request.client, &self.core.clock, self.deadline);
+        // Rare, and large: on the heap of its own.
+        let place = Box::pin(draining.run_until_cancelled(place)).await;
+        self.now = self.core.clock.mono();
+        place
     }
 
     /// Whether a resend is paid for; it takes place whatever comes, unless it finds no place.
@@ -160,7 +176,7 @@ impl Pass<'_> {
         cause: Option<Cause>,
         policy: &Policy,
     ) -> (Outcome, Option<Shown>) {
-        let began = self.core.clock.mono();
+        let began = self.now;
         let bound = policy.timeouts.attempt.min(self.deadline.since(began));
         let terms = Terms {
             connect: policy.timeouts.connect,
@@ -191,7 +207,8 @@ impl Pass<'_> {
 
     /// Counts and notes one send that has ended.
     fn sent(&mut self, n: u8, cause: Option<Cause>, began: Mono, outcome: Outcome) {
-        let took = self.core.clock.mono().since(began);
+        self.now = self.core.clock.mono();
+        let took = self.now.since(began);
         let metrics = &self.request.route.metrics;
         metrics.attempts.inc(AttemptResult::from(outcome));
         metrics.attempt_took(took);
@@ -264,7 +281,7 @@ impl Pass<'_> {
         let wait = policy
             .retry
             .backoff(u32::from(n), self.flow.entropy.chance());
-        let room = self.core.clock.mono().after(wait) < self.deadline;
+        let room = self.now.after(wait) < self.deadline;
         room.then_some(wait)
     }
 
@@ -319,7 +336,7 @@ impl Pass<'_> {
             status: told.shown.status(),
             code: told.shown.code(),
             attempts: &self.lines,
-            total: self.core.clock.mono().since(self.request.received),
+            total: self.now.since(self.request.received),
             recorded: None,
             trace_id: reading::trace_id(&self.fields),
             clean,

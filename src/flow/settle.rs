@@ -17,6 +17,7 @@ use super::told::{Problem, Shown, Told, Whole, Word};
 use super::{reading, record};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
+use crate::call::receipt::State;
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
 use crate::crash::{self, Point};
 use crate::ledger::{Fact, FactWritten, News, SettledBy, Verdict, Written};
@@ -149,7 +150,7 @@ impl Drive {
         let sends = self.decider.tally().sends();
         match ending {
             Ending::Success(n) | Ending::Failure(n) | Ending::Unbinding(n) => {
-                let shown = self.shown_of(n);
+                let shown = self.shown_of(n, state_of(ending));
                 let word = reading::word(&self.call.route.conf, &shown);
                 self.call.told(word, sends, shown)
             }
@@ -162,10 +163,10 @@ impl Drive {
         }
     }
 
-    fn shown_of(&mut self, n: u8) -> Shown {
+    fn shown_of(&mut self, n: u8, state: Option<State>) -> Shown {
         match (self.replies.take(n), self.stream.take()) {
             (Some(Said::Answer(answer)), _) => Shown::Whole(whole(answer)),
-            (Some(Said::Kept(reply)), _) => dedup::kept(&reply),
+            (Some(Said::Kept(reply)), _) => dedup::kept(&reply, state),
             (None, Some(stream)) => Shown::Stream {
                 status: stream.status,
                 headers: stream.headers,
@@ -187,7 +188,9 @@ impl Drive {
             Some(result) => Shown::Whole(whole(result)),
             None => match (verdict, kept.and_then(|n| self.replies.take(n))) {
                 (Verdict::Failed, Some(Said::Answer(answer))) => Shown::Whole(whole(answer)),
-                (Verdict::Failed, Some(Said::Kept(reply))) => dedup::kept(&reply),
+                (Verdict::Failed, Some(Said::Kept(reply))) => {
+                    dedup::kept(&reply, Some(State::Failed))
+                }
                 (Verdict::Failed, None) => Shown::Problem(dedup::failed(SettledBy::Receipt)),
                 (Verdict::Success, _) => {
                     let document = self.receipt.document.take().unwrap_or_default();
@@ -393,6 +396,15 @@ impl Said {
             Self::Answer(answer) => Some(answer),
             Self::Kept(_) => None,
         }
+    }
+}
+
+/// The state of a call that ended so; none when that binds nothing.
+const fn state_of(ending: Ending) -> Option<State> {
+    match ending {
+        Ending::Success(_) | Ending::ReceiptSuccess => Some(State::Success),
+        Ending::Failure(_) | Ending::ReceiptFailed { .. } => Some(State::Failed),
+        Ending::Unbinding(_) | Ending::Refused(_) => None,
     }
 }
 

@@ -67,7 +67,8 @@ struct Visit<'a, D: Door> {
 struct Origin<'a, D: Door> {
     room: &'a Arc<Room<D>>,
     wire: &'a Arc<Wire>,
-    head: Parts,
+    /// On the heap: every future it goes through would hold it once more.
+    head: Box<Parts>,
     received: Mono,
 }
 
@@ -158,7 +159,7 @@ impl<'a, D: Door> Visit<'a, D> {
             origin: Origin {
                 room,
                 wire,
-                head,
+                head: Box::new(head),
                 received,
             },
             body,
@@ -283,7 +284,7 @@ impl<'a, D: Door> Visit<'a, D> {
         self,
         guest: Guest<D::Route>,
         as_body: impl FnOnce(Bytes) -> B,
-    ) -> Result<Request<D::Route, B>, Refusal<D::Route>> {
+    ) -> Result<Box<Request<D::Route, B>>, Refusal<D::Route>> {
         let Guest { route, client, id } = guest;
         let reading = self.reading(&route);
         let refuse = |told| Refusal {
@@ -305,7 +306,7 @@ impl<'a, D: Door> Visit<'a, D> {
         Ok(self.origin.request(guest, as_body(body)))
     }
 
-    fn arriving(self, guest: Guest<D::Route>, fate: &Fate) -> Request<D::Route, Payload> {
+    fn arriving(self, guest: Guest<D::Route>, fate: &Fate) -> Box<Request<D::Route, Payload>> {
         let reading = self.reading(&guest.route);
         let body = Payload::Arriving(Arriving::new(self.body, reading, fate.clone()));
         self.origin.request(guest, body)
@@ -343,9 +344,15 @@ impl<'a, D: Door> Visit<'a, D> {
 
 impl<D: Door> Origin<'_, D> {
     /// The request as the door gets it; its id is made now if the caller sent none.
-    fn request<B>(self, guest: Guest<D::Route>, body: B) -> Request<D::Route, B> {
+    fn request<B>(self, guest: Guest<D::Route>, body: B) -> Box<Request<D::Route, B>> {
         let Guest { route, client, id } = guest;
-        let mut headers = self.head.headers;
+        let Parts {
+            method,
+            uri,
+            version,
+            mut headers,
+            ..
+        } = *self.head;
         headers.remove(EXPECT);
         let (call_id, source) = id.unwrap_or_else(|| {
             let settings = self.room.settings();
@@ -353,22 +360,22 @@ impl<D: Door> Origin<'_, D> {
             let prefix = &route.config().call_id.prefix;
             identify::make(&settings.minter, prefix, settings.clock.wall())
         });
-        Request {
+        Box::new(Request {
             route,
             client,
             call_id,
             source,
-            method: self.head.method,
-            uri: self.head.uri,
+            method,
+            uri,
             headers,
             body,
             peer: self.wire.peer(),
-            version: self.head.version,
+            version,
             gone: self.wire.gone_of_request(),
             line: self.wire.line(),
             received: self.received,
             prefer: Prefer::default(),
             promise: None,
-        }
+        })
     }
 }

@@ -75,15 +75,8 @@ pub trait Batches: Send + Sync {
     /// Ends up to `limit` waiting items of a cancelled batch; how many that were.
     fn cancel_items(&self, batch: BatchId, now: Wall, limit: usize) -> Pending<u64>;
 
-    /// Looks at up to `limit` unresolved items after line `after` and ends those whose call has
-    /// come to its end since.
-    fn follow_items(
-        &self,
-        batch: BatchId,
-        after: u32,
-        limit: usize,
-        now: Wall,
-    ) -> Pending<Followed>;
+    /// Looks at unresolved items, in order, and ends those whose call has come to its end since.
+    fn follow_items(&self, look: FollowLook, now: Wall) -> Pending<Followed>;
 
     /// One batch.
     fn batch(&self, name: Arc<str>) -> Pending<Option<BatchView>>;
@@ -162,7 +155,7 @@ pub struct NewBatch {
 pub enum Opened {
     /// It is new.
     New(BatchView),
-    /// It was there, for the same client and route.
+    /// It was there, for the same client (under the name it has or had) and route.
     Known(BatchView),
     /// It was there, for another client or route.
     Other(BatchView),
@@ -334,6 +327,19 @@ pub enum Turned {
     Done(BatchView),
     /// Its state does not allow it.
     Not(BatchView),
+}
+
+/// Which unresolved items to look at.
+#[derive(Clone, Debug)]
+pub struct FollowLook {
+    /// Of this batch.
+    pub batch: BatchId,
+    /// Whose calls they are, with the names it had: a call may be known under one of those.
+    pub client: ClientName,
+    /// Those after this line.
+    pub after: u32,
+    /// At most so many.
+    pub limit: usize,
 }
 
 /// What a look at unresolved items brought.

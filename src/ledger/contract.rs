@@ -93,6 +93,7 @@ macro_rules! suite {
                 a_paused_batch_begins_nothing_new,
                 a_cancelled_batch_ends_what_was_not_begun,
                 an_unresolved_item_follows_its_call,
+                an_unresolved_item_follows_a_call_of_its_clients_former_name,
                 a_batch_stays_for_its_retention_and_while_it_is_open,
             }
             names {

@@ -21,7 +21,7 @@ use super::labels::{
     Reload, Round, UndoResult,
 };
 use super::names::{self, Name, ROUTE, ROUTE_GONE};
-use crate::call::code::Word;
+use crate::call::code::{Code, Word};
 use crate::call::outcome::Cause;
 use crate::call::receipt::Answer;
 use crate::call::step::Reason;
@@ -61,7 +61,7 @@ pub struct Metrics {
 /// The handles of one route, resolved once.
 #[derive(Debug)]
 pub struct RouteMetrics {
-    /// One per caller's request, by what the caller was told.
+    /// One per caller's request or item of a batch, by what was told.
     pub calls: Counters<Word>,
     /// One per send, by how it ended.
     pub attempts: Counters<AttemptResult>,
@@ -322,9 +322,14 @@ impl RouteMetrics {
         self.in_flight.get()
     }
 
-    /// Notes how long a caller's request took.
-    pub fn call_took(&self, d: Duration) {
-        self.call_duration.observe(d.as_secs_f64());
+    /// Counts a caller's request that has ended: what was told, the code of a problem, and how
+    /// long it took. An item of a batch is such a request.
+    pub fn told(&self, word: Word, code: Option<Code>, took: Duration) {
+        self.calls.inc(word);
+        if let Some(code) = code {
+            self.refused.inc(code);
+        }
+        self.call_duration.observe(took.as_secs_f64());
     }
 
     /// Notes how long one send took.

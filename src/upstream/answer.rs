@@ -63,6 +63,31 @@ enum Way {
     Stream,
 }
 
+/// Takes over a short answer that arrived in full with its head, as most do. Any other is given
+/// back for [`receive`].
+///
+/// # Errors
+/// The head and the body as they came.
+pub(super) fn at_once(
+    lease: Lease,
+    mut parts: Head,
+    mut body: Source,
+    terms: Terms,
+    head_only: bool,
+) -> Result<Ended, Box<(Lease, Head, Source)>> {
+    let limit = match terms.mode {
+        Mode::Pass => usize::MAX,
+        Mode::Auto | Mode::Stream | Mode::Collect => terms.max_kept,
+    };
+    let Some(bytes) = body.take_if_here(limit) else {
+        return Err(Box::new((lease, parts, body)));
+    };
+    let bodiless = head_only || parts.status == StatusCode::NOT_MODIFIED;
+    clean(&mut parts.headers, bodiless);
+    lease.finish(!parts.status.is_server_error());
+    Ok(whole(parts, bytes, false))
+}
+
 /// Takes an answer over from its connection.
 ///
 /// # Errors

@@ -278,7 +278,14 @@ impl Course {
             let (message, error) = match sent {
                 Sent::Answered(head, body) => {
                     let lease = Lease { core, to, conn };
-                    let ended = answer::receive(lease, head, body, terms, head_only).await;
+                    let ended = match answer::at_once(lease, head, body, terms, head_only) {
+                        Ok(ended) => Ok(ended),
+                        Err(rest) => {
+                            let (lease, head, body) = *rest;
+                            // Large, and mostly not needed: on the heap of its own.
+                            Box::pin(answer::receive(lease, head, body, terms, head_only)).await
+                        }
+                    };
                     grip.release();
                     return ended.unwrap_or_else(|trouble| {
                         grip.note(&trouble);

@@ -57,11 +57,11 @@ impl Lines {
             .map(move |place| (part(head, place.name), part(head, place.value)))
     }
 
-    /// The fields as they came, with room for `more`; the values share `head`. `None` cannot be:
+    /// The fields as they came, with room for `more` and for `least` in all; the values share `head`. `None` cannot be:
     /// the parser took every name and value.
     #[must_use]
-    pub(super) fn collect(&self, head: &Bytes, more: usize) -> Option<HeaderMap> {
-        let mut headers = HeaderMap::with_capacity(self.len + more);
+    pub(super) fn collect(&self, head: &Bytes, more: usize, least: usize) -> Option<HeaderMap> {
+        let mut headers = HeaderMap::with_capacity((self.len + more).max(least));
         for place in &self.places[..self.len] {
             let name = HeaderName::from_bytes(part(head, place.name)).ok()?;
             let value = head.slice(place.value.0 as usize..place.value.1 as usize);

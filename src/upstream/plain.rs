@@ -232,6 +232,20 @@ impl Body {
         self.left
     }
 
+    /// All bytes to come, if they are here and at most `limit`.
+    pub(super) fn take_if_here(&mut self, limit: usize) -> Option<Bytes> {
+        let left = usize::try_from(self.left)
+            .ok()
+            .filter(|left| *left <= limit)?;
+        if left > self.buffer.len() {
+            return None;
+        }
+        self.left = 0;
+        let all = self.buffer.split_to(left).freeze();
+        self.note_surplus();
+        Some(all)
+    }
+
     /// The next bytes.
     pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if self.left == 0 {

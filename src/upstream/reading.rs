@@ -61,6 +61,14 @@ impl Source {
         }
     }
 
+    /// The whole body, if it has arrived and is at most `limit` bytes long. hyper does not say.
+    pub(super) fn take_if_here(&mut self, limit: usize) -> Option<Bytes> {
+        match self {
+            Self::Hyper(_) => None,
+            Self::Plain(body) => body.take_if_here(limit),
+        }
+    }
+
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Hyper(body) => body.is_end_stream(),

@@ -12,13 +12,13 @@ use std::process::{Child, Command, Stdio};
 const BINARY: &str = env!("CARGO_BIN_EXE_callgate");
 
 /// A route that derives its keys from the rows, before a tool that takes its time.
-fn keyed(config: Config) -> Config {
+pub(crate) fn keyed(config: Config) -> Config {
     config
         .slow(2)
         .route("idempotency", serde_json::json!({ "key": "{body:/no}" }))
 }
 
-fn rows(from: u32, to: u32) -> String {
+pub(crate) fn rows(from: u32, to: u32) -> String {
     let mut text = "no,what\n".to_owned();
     for n in from..=to {
         writeln!(text, "RX{n:04},pickup").expect("a string takes text");
@@ -26,29 +26,33 @@ fn rows(from: u32, to: u32) -> String {
     text
 }
 
-fn file(gateway: &Gateway, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+pub(crate) fn file(gateway: &Gateway, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     let path = gateway.folder().join(name);
     std::fs::write(&path, text).expect("a file can be written");
     path
 }
 
-fn command(gateway: &Gateway, args: &[&str]) -> Command {
+pub(crate) fn command(gateway: &Gateway, args: &[&str]) -> Command {
+    command_at(&format!("http://{}", gateway.admin), args)
+}
+
+pub(crate) fn command_at(admin: &str, args: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     command
-        .args(["--admin", &format!("http://{}", gateway.admin)])
+        .args(["--admin", admin])
         .args(args)
         .env_remove("CALLGATE_ADMIN")
         .env_remove("CALLGATE_ADMIN_TOKEN");
     command
 }
 
-fn push(gateway: &Gateway, path: &Path, more: &[&str]) -> Checked {
+pub(crate) fn push(gateway: &Gateway, path: &Path, more: &[&str]) -> Checked {
     let path = path.to_str().expect("a plain path");
     let args = [&["push", path, "--route", "tool", "-o", "ndjson"], more].concat();
     Checked::run(&mut command(gateway, &args))
 }
 
-fn begin_push(gateway: &Gateway, path: &Path) -> Child {
+pub(crate) fn begin_push(gateway: &Gateway, path: &Path) -> Child {
     let path = path.to_str().expect("a plain path");
     let args = ["push", path, "--route", "tool", "--quiet", "-o", "ndjson"];
     command(gateway, &args)
@@ -59,22 +63,22 @@ fn begin_push(gateway: &Gateway, path: &Path) -> Child {
         .expect("the binary can be started")
 }
 
-fn document(checked: &Checked) -> Value {
+pub(crate) fn document(checked: &Checked) -> Value {
     serde_json::from_str(&checked.out).unwrap_or_else(|_| panic!("no document: {checked:?}"))
 }
 
-fn batch(gateway: &Gateway, name: &str) -> Value {
+pub(crate) fn batch(gateway: &Gateway, name: &str) -> Value {
     gateway.admin(&format!("/api/v1/batches/{name}")).json()
 }
 
-fn wait_state(gateway: &Gateway, name: &str, state: &str) -> Value {
+pub(crate) fn wait_state(gateway: &Gateway, name: &str, state: &str) -> Value {
     gateway.wait_until(&format!("batch {name} {state}"), || {
         Some(batch(gateway, name)).filter(|batch| batch["state"] == state)
     })
 }
 
 /// Exactly these rows had an effect, each once, whatever ids they came under.
-fn assert_once_each(world: &World, rows: usize) {
+pub(crate) fn assert_once_each(world: &World, rows: usize) {
     let pages = world.tool.pages();
     let mut done = Vec::new();
     for seen in &pages.requests {

@@ -114,7 +114,7 @@ fn a_clients_rate_and_its_requests_at_once_are_its_own() {
 }
 
 /// The most requests that were at the tool at once.
-fn most_at_once(world: &World) -> usize {
+pub(crate) fn most_at_once(world: &World) -> usize {
     let pages = world.tool.pages();
     let (mut open, mut most) = (0usize, 0usize);
     for event in &pages.events {

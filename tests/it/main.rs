@@ -12,7 +12,9 @@
 )]
 
 mod accepted;
+mod alerts;
 mod answers;
+mod batch_limits;
 mod batches;
 mod bodies;
 mod bounds;

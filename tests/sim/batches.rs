@@ -5,8 +5,8 @@ use std::sync::Arc;
 use callgate::call::id::CallId;
 use callgate::call::time::Wall;
 use callgate::ledger::batch::{
-    Added, BatchId, BatchView, Batches, Followed, ItemDue, ItemEnd, ItemState, ItemView, NewBatch,
-    NewItem, Opened, Turn, Turned, WhichBatches,
+    Added, BatchId, BatchView, Batches, FollowLook, Followed, ItemDue, ItemEnd, ItemState,
+    ItemView, NewBatch, NewItem, Opened, Turn, Turned, WhichBatches,
 };
 use callgate::ledger::{Owner, OwnerTest, Pending, Purged};
 
@@ -89,17 +89,9 @@ impl Batches for Book {
         self.write(what, move |ledger| ledger.cancel_items(batch, now, limit))
     }
 
-    fn follow_items(
-        &self,
-        batch: BatchId,
-        after: u32,
-        limit: usize,
-        now: Wall,
-    ) -> Pending<Followed> {
+    fn follow_items(&self, look: FollowLook, now: Wall) -> Pending<Followed> {
         let what = self.tell(|| "follow items".to_owned());
-        self.write(what, move |ledger| {
-            ledger.follow_items(batch, after, limit, now)
-        })
+        self.write(what, move |ledger| ledger.follow_items(look, now))
     }
 
     fn batch(&self, name: Arc<str>) -> Pending<Option<BatchView>> {

@@ -204,7 +204,7 @@ async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
     let left = request.gone.clone();
     tokio::select! {
         biased;
-        told = flow.pass(core, request) => told,
+        told = flow.pass(core, Box::new(request)) => told,
         () = left.cancelled() => {
             Told::refused_unseen(None, Code::Internal, "nobody is there to be told")
         }

@@ -12,7 +12,7 @@ use callgate::compensate::Worker;
 use callgate::config::{self, route::Route};
 use callgate::entropy::{Entropy, Minter};
 use callgate::flow::operate::Order;
-use callgate::flow::{Flow, LateRegistry, Promises, Retries, Routes};
+use callgate::flow::{ClientNames, Flow, LateRegistry, Promises, Retries, Routes};
 use callgate::ledger::{CallView, DeadState, Ledger, Owner, OwnerTest};
 use callgate::telemetry::metrics::Metrics;
 use callgate::telemetry::readiness::Readiness;
@@ -197,6 +197,7 @@ async fn start(world: &World, clock: Clock, life: u32, (base, second): (u64, boo
         metrics,
         readiness: Arc::new(Readiness::new()),
         calls: Arc::default(),
+        clients: ClientNames::default(),
         retries: Retries::default(),
         promises: Promises::new(8),
         late: Arc::new(LateRegistry::default()),

@@ -22,7 +22,7 @@ use callgate::compensate::Worker;
 use callgate::config;
 use callgate::entropy::Entropy;
 use callgate::flow::told::Word;
-use callgate::flow::{Flow, LateRegistry, Prefer, Promises, Request, Retries, Routes};
+use callgate::flow::{ClientNames, Flow, LateRegistry, Prefer, Promises, Request, Retries, Routes};
 use callgate::ledger::memory::MemoryLedger;
 use callgate::ledger::{Ledger, Owner};
 use callgate::telemetry::labels::Denied;
@@ -241,6 +241,7 @@ async fn gateway(tool: &Tool, clock: &Clock) -> (Arc<Flow>, Core) {
         metrics,
         readiness: Arc::new(Readiness::new()),
         calls: Arc::default(),
+        clients: ClientNames::default(),
         retries: Retries::default(),
         promises: Promises::new(8),
         late: Arc::new(LateRegistry::default()),

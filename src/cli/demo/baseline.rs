@@ -3,14 +3,17 @@
 //! demo.yaml, honours `Retry-After`, and believes a 4xx, so the comparison is about one thing only.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::audit::Told;
-use super::batch::{Stopwatch, Worker};
+use super::batch::{Batch, Progress, Pushed, Stopwatch};
 use super::client::{Answer, Client, Failure};
 use super::faults::Plan;
 use super::parcel::Parcel;
@@ -38,16 +41,57 @@ enum Reading {
     Again(Option<Duration>),
 }
 
+/// Pushes the whole batch: its items are dealt in order. Time counts from the first call.
+///
+/// # Errors
+/// When a worker panicked: its accounts are gone, so no figure could be trusted.
+pub(super) async fn push(batch: Batch, tool: SocketAddr) -> anyhow::Result<Pushed> {
+    let next = Arc::new(AtomicU32::new(0));
+    let progress = Arc::new(Progress::new("plain retry with a new key", batch.calls));
+    let watch = Stopwatch::start();
+    let mut workers = JoinSet::new();
+    for _ in 0..batch.workers {
+        let worker = Plain::new(tool, batch.plan);
+        let (next, progress) = (Arc::clone(&next), Arc::clone(&progress));
+        workers.spawn(worker.work(batch, next, progress));
+    }
+    let mut told = Vec::with_capacity(batch.calls as usize);
+    while let Some(share) = workers.join_next().await {
+        told.extend(share?);
+    }
+    let took = watch.elapsed();
+    progress.finish();
+    told.sort_unstable_by_key(|(item, _)| *item);
+    let told = told.into_iter();
+    let accounts = told.map(|(item, told)| batch.account(item, told)).collect();
+    Ok(Pushed { accounts, took })
+}
+
 impl Plain {
-    pub(super) fn new(tool: SocketAddr, plan: Plan) -> Self {
+    fn new(tool: SocketAddr, plan: Plan) -> Self {
         Self {
             client: Client::new(tool),
             plan,
         }
     }
-}
 
-impl Worker for Plain {
+    async fn work(
+        mut self,
+        batch: Batch,
+        next: Arc<AtomicU32>,
+        progress: Arc<Progress>,
+    ) -> Vec<(u32, Told)> {
+        let mut share = Vec::new();
+        loop {
+            let item = next.fetch_add(1, Ordering::Relaxed);
+            if item >= batch.calls {
+                return share;
+            }
+            share.push((item, self.push(item, batch.parcel(item)).await));
+            progress.advance();
+        }
+    }
+
     async fn push(&mut self, item: u32, parcel: Parcel) -> Told {
         let watch = Stopwatch::start();
         for attempt in 1..=1 + MAX_RETRIES {
@@ -137,11 +181,7 @@ mod tests {
             calls: 200,
             workers: 20,
         };
-        let address = tool.address();
-        let pushed = batch
-            .push("plain", || Plain::new(address, plan))
-            .await
-            .expect("no panic");
+        let pushed = push(batch, tool.address()).await.expect("no panic");
         assert!(tool.quiet(Duration::from_secs(30)).await);
         let figures = Figures::of(&pushed.accounts, &tool.books());
         assert_eq!(figures.calls, 200);

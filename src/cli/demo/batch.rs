@@ -1,12 +1,10 @@
-//! The batch as both columns push it: the same items, dealt in order to the same number of workers,
-//! with the same progress on the screen. What a worker does with an answer is its own affair.
+//! The batch as both columns push it: the same items, in the same order, by the same number of
+//! workers, with the same progress on the screen. Who the workers are is their own affair.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tokio::task::JoinSet;
 
 use super::audit::{Account, Told};
 use super::faults::Plan;
@@ -24,11 +22,6 @@ pub(super) struct Batch {
     pub workers: u32,
 }
 
-/// One worker: pushes an item and says what it was told in the end.
-pub(super) trait Worker: Send + 'static {
-    fn push(&mut self, item: u32, parcel: Parcel) -> impl Future<Output = Told> + Send;
-}
-
 /// What came of a batch: the accounts in the order of the items, and how long the push took.
 #[derive(Debug)]
 pub(super) struct Pushed {
@@ -37,56 +30,13 @@ pub(super) struct Pushed {
 }
 
 impl Batch {
-    /// Pushes the whole batch. Time counts from the first call.
-    ///
-    /// # Errors
-    /// When a worker panicked: its accounts are gone, so no figure could be trusted.
-    pub(super) async fn push<W: Worker>(
-        self,
-        label: &'static str,
-        hire: impl Fn() -> W,
-    ) -> anyhow::Result<Pushed> {
-        let next = Arc::new(AtomicU32::new(0));
-        let progress = Arc::new(Progress::new(label, self.calls));
-        let watch = Stopwatch::start();
-        let mut workers = JoinSet::new();
-        for _ in 0..self.workers {
-            let (worker, next, progress) = (hire(), Arc::clone(&next), Arc::clone(&progress));
-            workers.spawn(self.work(worker, next, progress));
-        }
-        let mut told = Vec::with_capacity(self.calls as usize);
-        while let Some(share) = workers.join_next().await {
-            told.extend(share?);
-        }
-        let took = watch.elapsed();
-        progress.finish();
-        told.sort_unstable_by_key(|(item, _)| *item);
-        let accounts = told
-            .into_iter()
-            .map(|(item, told)| self.account(item, told))
-            .collect();
-        Ok(Pushed { accounts, took })
+    /// The parcel of one item.
+    pub(super) fn parcel(&self, item: u32) -> Parcel {
+        Parcel::of(item, self.plan.mistyped(item))
     }
 
-    async fn work<W: Worker>(
-        self,
-        mut worker: W,
-        next: Arc<AtomicU32>,
-        progress: Arc<Progress>,
-    ) -> Vec<(u32, Told)> {
-        let mut share = Vec::new();
-        loop {
-            let item = next.fetch_add(1, Ordering::Relaxed);
-            if item >= self.calls {
-                return share;
-            }
-            let parcel = Parcel::of(item, self.plan.mistyped(item));
-            share.push((item, worker.push(item, parcel).await));
-            progress.advance();
-        }
-    }
-
-    fn account(&self, item: u32, told: Told) -> Account {
+    /// What its caller was told of one item.
+    pub(super) fn account(&self, item: u32, told: Told) -> Account {
         Account {
             tracking_no: tracking_no(item, self.plan.mistyped(item)),
             told,
@@ -110,7 +60,7 @@ impl Stopwatch {
 
 /// A bar on a terminal, a few plain lines otherwise; always on stderr.
 #[derive(Debug)]
-struct Progress {
+pub(super) struct Progress {
     label: &'static str,
     calls: u32,
     done: AtomicU32,
@@ -118,7 +68,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(label: &'static str, calls: u32) -> Self {
+    pub(super) fn new(label: &'static str, calls: u32) -> Self {
         let style = ProgressStyle::with_template("{msg:28} {wide_bar} {pos}/{len} {elapsed}")
             .expect("the template is well-formed");
         let bar = ProgressBar::new(u64::from(calls))
@@ -132,16 +82,27 @@ impl Progress {
         }
     }
 
-    fn advance(&self) {
-        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        self.bar.inc(1);
+    /// One call more has ended.
+    pub(super) fn advance(&self) {
+        self.show(self.done.fetch_add(1, Ordering::Relaxed) + 1, 1);
+    }
+
+    /// So many calls have ended by now.
+    pub(super) fn reach(&self, done: u32) {
+        let before = self.done.swap(done, Ordering::Relaxed);
+        self.show(done, done.saturating_sub(before));
+    }
+
+    fn show(&self, done: u32, more: u32) {
+        self.bar.set_position(u64::from(done));
         let step = self.calls.div_ceil(LINES);
-        if self.bar.is_hidden() && (done.is_multiple_of(step) || done == self.calls) {
+        let (now, before) = (done / step, (done - more) / step);
+        if self.bar.is_hidden() && more > 0 && (now > before || done == self.calls) {
             eprintln!("{}: {done} of {} calls", self.label, self.calls);
         }
     }
 
-    fn finish(&self) {
+    pub(super) fn finish(&self) {
         self.bar.finish();
     }
 }

@@ -78,6 +78,36 @@ impl Client {
         }
     }
 
+    /// Sends the request and reads its answer line by line; `patience` is for the head and for each
+    /// piece.
+    ///
+    /// # Errors
+    /// When there is no such answer, it breaks off, or `each` objects to a line.
+    pub(super) async fn lines(
+        &mut self,
+        request: Request<Bytes>,
+        patience: Duration,
+        mut each: impl FnMut(&[u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.line = Some(connect(self.address).await?);
+        let mut request = request.map(Full::new);
+        let host = HeaderValue::from_str(&self.address.to_string());
+        request.headers_mut().insert(header::HOST, host?);
+        let sent = timeout(patience, self.send(request)).await?;
+        let response = sent.map_err(|_| Failure::Disconnected)?;
+        anyhow::ensure!(response.status().is_success(), "{}", response.status());
+        let (mut body, mut rest) = (response.into_body(), Vec::new());
+        while let Some(frame) = timeout(patience, body.frame()).await? {
+            rest.extend_from_slice(frame?.data_ref().map_or(&[][..], |data| data));
+            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                each(&rest[..end])?;
+                rest.drain(..=end);
+            }
+        }
+        anyhow::ensure!(rest.is_empty(), "its last line has no end");
+        Ok(())
+    }
+
     async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
         let request = match self.send(request).await {
             Ok(response) => return collect(response).await,

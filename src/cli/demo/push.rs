@@ -1,194 +1,211 @@
-//! The callgate side: what a worker does who keeps one call id for one call. It needs to know very
-//! little: an answer is an answer, *unresolved* belongs to the gateway's queue, and whatever was
-//! refused before it reached the tool may be repeated under the same id.
+//! The callgate side: the batch as any operator pushes it. The rows go to the gateway in one
+//! request, it works them off, and its export says what became of each. There is nothing to decide
+//! here: no ids, no repeats, no reading of answers.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use anyhow::{Context, ensure};
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::Request;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::audit::Told;
-use super::batch::Worker;
-use super::client::{Answer, Client, Failure};
-use super::parcel::Parcel;
+use super::Gateway;
+use super::audit::{Account, Told};
+use super::batch::{Batch, Progress, Stopwatch};
+use super::client::{Client, get};
+use super::tool::Tool;
 
-/// Longer than `timeouts.total` of demo.yaml: the gateway always answers first.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Repeats of one call under its id. With the pause below they outlast every outage of the plan.
-const REPEATS: u32 = 12;
-const PAUSE: Duration = Duration::from_millis(250);
+const BATCHES: &str = "/api/v1/batches";
+const NAME: &str = "demo";
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The gateway answers when every row is on record: a base, and a share for each row.
+const SUBMIT_PATIENCE: Duration = Duration::from_secs(60);
+const ROW_PATIENCE: Duration = Duration::from_millis(2);
+/// Far longer than any outage of the plan: a batch of which nothing ends for so long stands still.
+const STILL_MAX: Duration = Duration::from_secs(60);
+/// Statuses that say "not now": who gets one to the last was not refused for a business reason.
+const NOT_NOW: [u16; 5] = [401, 403, 408, 425, 429];
 
-/// One worker behind the gateway.
+/// What came of the batch.
 #[derive(Debug)]
-pub(super) struct Through {
-    client: Client,
-    seed: u64,
+pub(super) struct Night {
+    /// In the order of the items.
+    pub accounts: Vec<Account>,
+    /// The call ids of those that nobody knows the end of, by their place among the accounts.
+    pub open: Vec<(usize, String)>,
+    /// From the first call until the last item had ended.
+    pub took: Duration,
 }
 
-/// What the worker makes of one answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reading {
-    Final(Told),
-    /// Nothing was decided: repeat with the same id, and give up with that word.
-    Repeat {
-        pause: Duration,
-        at_last: Told,
-    },
+/// One line of the export.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    line: u32,
+    state: String,
+    call_id: Option<String>,
+    status: Option<u16>,
 }
 
-impl Through {
-    pub(super) fn new(gateway: SocketAddr, seed: u64) -> Self {
-        Self {
-            client: Client::new(gateway),
-            seed,
-        }
-    }
-}
-
-impl Worker for Through {
-    async fn push(&mut self, item: u32, parcel: Parcel) -> Told {
-        let mut last = Told::Nothing;
-        for _ in 0..=REPEATS {
-            let request = request(&call_id(self.seed, item), &parcel);
-            match read(self.client.ask(request, PATIENCE).await) {
-                Reading::Final(told) => return told,
-                Reading::Repeat { pause, at_last } => {
-                    last = at_last;
-                    sleep(pause).await;
-                }
-            }
-        }
-        last
-    }
-}
-
-/// The id of an item's call: the same over all repeats, so that there is only ever one call.
-pub(super) fn call_id(seed: u64, item: u32) -> String {
-    format!("demo-{seed}-{item:05}")
-}
-
-fn request(call_id: &str, parcel: &Parcel) -> Request<Bytes> {
-    Request::post("/track")
-        .header("content-type", "application/json")
-        .header("x-call-id", call_id)
-        .body(Bytes::from(parcel.json()))
-        .expect("the request is well-formed")
-}
-
-fn read(attempt: Result<Answer, Failure>) -> Reading {
-    let Ok(answer) = attempt else {
-        return Reading::Repeat {
-            pause: PAUSE,
-            at_last: Told::Nothing,
-        };
+/// Pushes the whole batch through the gateway. Time counts from the first call that the tool saw.
+///
+/// # Errors
+/// When the gateway does not answer as promised, or its batch stands still.
+pub(super) async fn push(batch: Batch, gateway: &Gateway, tool: &Tool) -> anyhow::Result<Night> {
+    let mut admin = Client::new(gateway.admin);
+    let progress = Progress::new("callgate", batch.calls);
+    submit(&mut admin, batch).await?;
+    watch(&mut admin, batch, &progress).await?;
+    let took = tool.since_first().unwrap_or_default();
+    progress.finish();
+    let mut night = Night {
+        accounts: (0..batch.calls)
+            .map(|item| batch.account(item, Told::Nothing))
+            .collect(),
+        open: Vec::new(),
+        took,
     };
-    let pause = answer.retry_after().unwrap_or(PAUSE);
-    match answer.field("x-call-outcome") {
-        "unresolved" => Reading::Final(Told::Open),
-        "answered" | "receipt" | "replayed" => settled(answer.status, pause),
-        "refused" => refused(&answer, pause),
-        _ => Reading::Repeat {
-            pause,
-            at_last: Told::Nothing,
-        },
-    }
+    let path = format!("{BATCHES}/{NAME}/export?format=ndjson");
+    let each = |line: &[u8]| night.enter(line);
+    admin
+        .lines(get(&path), PATIENCE, each)
+        .await
+        .context(path)?;
+    Ok(night)
 }
 
-/// A settled answer. The five statuses that bind no id say "not now", not "no".
-fn settled(status: StatusCode, pause: Duration) -> Reading {
-    match status.as_u16() {
-        200..=399 => Reading::Final(Told::Done),
-        401 | 403 | 408 | 425 | 429 => Reading::Repeat {
-            pause,
-            at_last: Told::Failed,
-        },
-        400..=499 => Reading::Final(Told::Refused),
-        _ => Reading::Final(Told::Failed),
+/// Hands the rows over: JSON lines, which the gateway sends on byte for byte.
+async fn submit(admin: &mut Client, batch: Batch) -> anyhow::Result<()> {
+    let mut rows = Vec::new();
+    for item in 0..batch.calls {
+        rows.extend(batch.parcel(item).json());
+        rows.push(b'\n');
     }
-}
-
-/// The gateway's own refusal says in its document whether the call was sent and may be repeated.
-fn refused(answer: &Answer, pause: Duration) -> Reading {
+    let (calls, workers) = (batch.calls, batch.workers);
+    let path = format!("{BATCHES}?name={NAME}&route=track&workers={workers}");
+    let request = Request::post(&path)
+        .header("content-type", "application/x-ndjson")
+        .body(Bytes::from(rows))
+        .expect("the request is well-formed");
+    let patience = SUBMIT_PATIENCE + ROW_PATIENCE * calls;
+    let answer = admin.ask(request, patience).await.context(path)?;
     let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let sent = document["sent"] == "yes" || document["sent"] == "maybe";
-    let at_last = if sent { Told::Nothing } else { Told::Failed };
-    match document["repeat"].as_str() {
-        Some("safe" | "same-call-id-only") => Reading::Repeat { pause, at_last },
-        _ => Reading::Final(at_last),
+    ensure!(
+        answer.status.is_success() && document["new"] == calls,
+        "the gateway did not take the batch: {} {document}",
+        answer.status
+    );
+    Ok(())
+}
+
+/// Looks until every item has ended.
+async fn watch(admin: &mut Client, batch: Batch, progress: &Progress) -> anyhow::Result<()> {
+    let path = format!("{BATCHES}/{NAME}");
+    let mut still = (0, Stopwatch::start());
+    loop {
+        let answer = admin
+            .ask(get(&path), PATIENCE)
+            .await
+            .context(path.clone())?;
+        ensure!(
+            answer.status.is_success(),
+            "admin {path} answered {}",
+            answer.status
+        );
+        let document: Value = serde_json::from_slice(&answer.body).context(path.clone())?;
+        let of = |name: &str| document[name].as_u64().unwrap_or(0);
+        let left = of("waiting") + of("running");
+        let ended = u32::try_from(of("items").saturating_sub(left)).unwrap_or(batch.calls);
+        progress.reach(ended);
+        if document["state"] == "FINISHED" {
+            return Ok(());
+        }
+        if ended > still.0 {
+            still = (ended, Stopwatch::start());
+        }
+        ensure!(
+            still.1.elapsed() < STILL_MAX,
+            "nothing of the batch has ended for {STILL_MAX:?}: {document}"
+        );
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+impl Night {
+    /// Enters one line of the export.
+    fn enter(&mut self, line: &[u8]) -> anyhow::Result<()> {
+        let line: Line = serde_json::from_slice(line).context("a line of the export")?;
+        let place = (line.line as usize).checked_sub(1);
+        let place = place.filter(|place| *place < self.accounts.len());
+        let place = place.with_context(|| format!("nobody pushed line {}", line.line))?;
+        let told = told(&line.state, line.status);
+        if let (Told::Open, Some(id)) = (told, line.call_id) {
+            self.open.push((place, id));
+        }
+        self.accounts[place].told = told;
+        Ok(())
+    }
+}
+
+/// An item as the last word of its call.
+fn told(state: &str, status: Option<u16>) -> Told {
+    let refused = |status: u16| (400..500).contains(&status) && !NOT_NOW.contains(&status);
+    match state {
+        "DONE" => Told::Done,
+        "REFUSED" if status.is_some_and(refused) => Told::Refused,
+        "REFUSED" => Told::Failed,
+        "UNRESOLVED" => Told::Open,
+        _ => Told::Nothing,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderMap;
-    use serde_json::json;
-
+    use super::super::faults::Plan;
     use super::*;
 
-    fn answer(status: u16, outcome: &str, body: &Value) -> Answer {
-        let mut headers = HeaderMap::new();
-        headers.insert("x-call-outcome", outcome.parse().expect("a header value"));
-        let status = StatusCode::from_u16(status).expect("a status");
-        Answer {
-            status,
-            headers,
-            body: Bytes::from(body.to_string()),
+    #[test]
+    fn every_end_of_an_item_has_one_reading() {
+        for (state, status, expected) in [
+            ("DONE", Some(200), Told::Done),
+            ("REFUSED", Some(422), Told::Refused),
+            ("REFUSED", Some(429), Told::Failed),
+            ("REFUSED", Some(502), Told::Failed),
+            ("REFUSED", None, Told::Failed),
+            ("UNRESOLVED", Some(500), Told::Open),
+            ("WAITING", None, Told::Nothing),
+            ("BAD", None, Told::Nothing),
+        ] {
+            assert_eq!(told(state, status), expected, "{state} {status:?}");
         }
     }
 
-    fn check(status: u16, outcome: &str, body: &Value, expected: Reading) {
-        assert_eq!(
-            read(Ok(answer(status, outcome, body))),
-            expected,
-            "{status} {outcome} {body}"
-        );
-    }
-
     #[test]
-    fn every_answer_of_the_gateway_has_one_reading() {
-        let none = json!({});
-        let repeat = |at_last| Reading::Repeat {
-            pause: PAUSE,
-            at_last,
+    fn a_line_of_the_export_is_entered_at_its_item() {
+        let batch = Batch {
+            plan: Plan::new(1, 2),
+            calls: 2,
+            workers: 1,
         };
-        check(200, "answered", &none, Reading::Final(Told::Done));
-        check(200, "receipt", &none, Reading::Final(Told::Done));
-        check(200, "replayed", &none, Reading::Final(Told::Done));
-        check(422, "answered", &none, Reading::Final(Told::Refused));
-        check(422, "receipt", &none, Reading::Final(Told::Refused));
-        check(502, "receipt", &none, Reading::Final(Told::Failed));
-        check(429, "answered", &none, repeat(Told::Failed));
-        check(504, "unresolved", &none, Reading::Final(Told::Open));
-        check(500, "unresolved", &none, Reading::Final(Told::Open));
-        let unsent = json!({"sent": "no", "repeat": "safe"});
-        check(502, "refused", &unsent, repeat(Told::Failed));
-        let running = json!({"sent": "yes", "repeat": "same-call-id-only"});
-        check(409, "refused", &running, repeat(Told::Nothing));
-        check(
-            422,
-            "refused",
-            &json!({"sent": "no", "repeat": "never"}),
-            Reading::Final(Told::Failed),
-        );
-        check(200, "", &none, repeat(Told::Nothing));
-        assert_eq!(read(Err(Failure::TimedOut)), repeat(Told::Nothing));
-    }
-
-    #[test]
-    fn retry_after_sets_the_pause() {
-        let mut busy = answer(429, "answered", &json!({}));
-        busy.headers
-            .insert("retry-after", "2".parse().expect("a header value"));
-        let pause = Duration::from_secs(2);
-        assert_eq!(
-            read(Ok(busy)),
-            Reading::Repeat {
-                pause,
-                at_last: Told::Failed
-            }
-        );
+        let mut night = Night {
+            accounts: (0..2).map(|n| batch.account(n, Told::Nothing)).collect(),
+            open: Vec::new(),
+            took: Duration::ZERO,
+        };
+        let open = br#"{"line":2,"state":"UNRESOLVED","callId":"track-2","status":504}"#;
+        night.enter(open).expect("it is one of two");
+        assert_eq!(night.open, [(1, "track-2".to_owned())]);
+        let told: Vec<_> = night.accounts.iter().map(|account| account.told).collect();
+        assert_eq!(told, [Told::Nothing, Told::Open]);
+        for strange in [
+            &br#"{"line":3,"state":"DONE"}"#[..],
+            br#"{"line":0,"state":"DONE"}"#,
+            b"x",
+        ] {
+            assert!(night.enter(strange).is_err());
+        }
     }
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::audit::{Figures, Told};
-use super::baseline::Plain;
+use super::audit::Figures;
+use super::baseline;
 use super::batch::Batch;
 use super::faults::Plan;
 use super::parcel::tracking_no;
-use super::push::{Through, call_id};
+use super::push;
 use super::queue::Operator;
 use super::tool::Tool;
 use super::{DemoArgs, Gateway, Launch, Setting, YAML, table};
@@ -49,7 +49,7 @@ pub(super) async fn compare(args: &DemoArgs, launch: Launch) -> Result<bool> {
     };
     let gateway = tokio::task::spawn_blocking(|| launch(setting)).await?;
     let gateway = gateway.context("starting the gateway")?;
-    let column = through(batch, args.seed, &tool, &gateway).await;
+    let column = through(batch, &tool, &gateway).await;
     if let Ok(column) = &column {
         report(&plain, column);
         if args.keep {
@@ -91,33 +91,23 @@ pub(super) async fn serve_tool(args: &DemoArgs) -> Result<()> {
 
 async fn plain(batch: Batch) -> Result<Figures> {
     let tool = Tool::open(batch.plan).context("opening the faulty tool")?;
-    let address = tool.address();
-    let pushed = batch
-        .push("plain retry with a new key", || {
-            Plain::new(address, batch.plan)
-        })
-        .await?;
+    let pushed = baseline::push(batch, tool.address()).await?;
     settle_down(&tool).await;
     let mut figures = Figures::of(&pushed.accounts, &tool.books());
     figures.push = pushed.took;
     Ok(figures)
 }
 
-async fn through(batch: Batch, seed: u64, tool: &Tool, gateway: &Gateway) -> Result<Figures> {
-    let address = gateway.callers;
-    let mut pushed = batch
-        .push("callgate", || Through::new(address, seed))
-        .await?;
+async fn through(batch: Batch, tool: &Tool, gateway: &Gateway) -> Result<Figures> {
+    let mut night = push::push(batch, gateway, tool).await?;
     let mut operator = Operator::new(gateway.callers, gateway.admin);
     let queue = operator.drain().await?;
-    for (item, account) in (0..).zip(&mut pushed.accounts) {
-        if account.told == Told::Open {
-            account.told = operator.receipt(&call_id(seed, item)).await?;
-        }
+    for (place, call_id) in &night.open {
+        night.accounts[*place].told = operator.receipt(call_id).await?;
     }
     settle_down(tool).await;
-    let mut figures = Figures::of(&pushed.accounts, &tool.books());
-    figures.push = pushed.took;
+    let mut figures = Figures::of(&night.accounts, &tool.books());
+    figures.push = night.took;
     figures.queue = queue;
     figures.dead_letters = operator.dead_letters().await?;
     Ok(figures)

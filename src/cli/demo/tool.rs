@@ -7,7 +7,7 @@
 mod door;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use super::batch::Stopwatch;
 use super::books::Books;
 use super::faults::{Fault, Outage, Plan};
 use super::parcel::{self, Parcel};
@@ -43,6 +44,8 @@ struct Desk {
     books: Mutex<Books>,
     health: watch::Sender<Health>,
     exchanges: TaskTracker,
+    /// Since the first call came.
+    first: OnceLock<Stopwatch>,
 }
 
 /// The condition of the whole tool.
@@ -75,6 +78,7 @@ impl Tool {
             books: Mutex::default(),
             health: watch::Sender::new(Health::Up),
             exchanges: TaskTracker::new(),
+            first: OnceLock::new(),
         });
         let closing = CancellationToken::new();
         let address = door::open(Arc::clone(&desk), closing.clone())?;
@@ -94,6 +98,11 @@ impl Tool {
         self.desk.books.lock()
     }
 
+    /// How long ago the first call came; `None` when none did.
+    pub(super) fn since_first(&self) -> Option<Duration> {
+        self.desk.first.get().map(Stopwatch::elapsed)
+    }
+
     /// Waits until no work is in hand, at most `patience`; says whether that came true.
     pub(super) async fn quiet(&self, patience: Duration) -> bool {
         self.desk.exchanges.close();
@@ -109,6 +118,7 @@ impl Desk {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         if head.method == Method::POST && path == "/track" {
+            self.first.get_or_init(Stopwatch::start);
             let call_id = head
                 .headers
                 .get("x-call-id")

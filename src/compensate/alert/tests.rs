@@ -1,6 +1,7 @@
 //! The alerter over a memory ledger and a receiver, in virtual time.
 
 mod inbox;
+mod reload;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -29,9 +30,11 @@ struct World {
     metrics: Arc<Metrics>,
     readiness: Arc<Readiness>,
     inbox: Inbox,
+    /// What the route is called, with what it was called before.
+    route: &'static str,
     rule: String,
     every: Duration,
-    running: Option<(CancellationToken, JoinHandle<()>)>,
+    running: Option<(Arc<Alerter>, CancellationToken, JoinHandle<()>)>,
     calls: u32,
 }
 
@@ -50,7 +53,8 @@ impl World {
             metrics: Arc::new(Metrics::new("0")),
             readiness: Arc::new(Readiness::new()),
             inbox: Inbox::new(plan),
-            rule: format!("{{ webhook: \"http://hook/in\"{keys} }}"),
+            route: "r",
+            rule: rule(keys),
             running: None,
             calls: 0,
         };
@@ -58,35 +62,52 @@ impl World {
         world
     }
 
-    /// Starts an alerter, as a process does.
-    fn wake(&mut self) {
+    /// The receivers of the routes as they are written now.
+    fn receivers(&self) -> Receivers {
         let text = format!(
-            "routes:\n  - name: r\n    upstream: {{ url: \"http://t\" }}\n    compensation: {{ \
-             alert: {} }}\n",
-            self.rule
+            "routes:\n  - name: {}\n    upstream: {{ url: \"http://t\" }}\n    compensation: {{ \
+             {} }}\n",
+            self.route, self.rule
         );
         let config = config::parse(&text, "", std::path::Path::new("/"), &|_| None);
         let config = config.unwrap_or_else(|report| panic!("{report}"));
+        Alerter::prepare(&config.routes).unwrap()
+    }
+
+    /// Starts an alerter, as a process does.
+    fn wake(&mut self) {
         let stop = CancellationToken::new();
-        let means = Means {
+        let mut alerter = Alerter::new(Means {
             ledger: Arc::clone(&self.ledger) as _,
             core: Core::start(0, self.clock.clone()),
             node: "node07".into(),
             metrics: Arc::clone(&self.metrics),
             readiness: Arc::clone(&self.readiness),
-        };
-        let alerter = Alerter::new(&config.routes, means, stop.clone()).unwrap();
-        let mut alerter = alerter.expect("the route names a webhook");
+        });
         alerter.every = self.every;
-        for post in &alerter.desk.posts {
+        let alerter = Arc::new(alerter);
+        self.replace(&alerter);
+        let task = tokio::spawn(Arc::clone(&alerter).run(stop.clone()));
+        self.running = Some((alerter, stop, task));
+    }
+
+    fn replace(&self, alerter: &Alerter) {
+        alerter.replace(self.receivers());
+        for post in &alerter.desk.load().posts {
             post.hook.destination().dial_by(self.inbox.dialer());
         }
-        self.running = Some((stop, tokio::spawn(alerter.run())));
+    }
+
+    /// Another configuration comes into force, with these keys besides the webhook.
+    fn reload(&mut self, keys: &str) {
+        self.rule = rule(keys);
+        let (alerter, ..) = self.running.as_ref().expect("it runs");
+        self.replace(alerter);
     }
 
     /// Ends it, as a crash does.
     async fn die(&mut self) {
-        let (_, task) = self.running.take().expect("it runs");
+        let (_, _, task) = self.running.take().expect("it runs");
         task.abort();
         drop(task.await);
     }
@@ -176,6 +197,11 @@ impl World {
         let alerts = &self.metrics.route("r").alerts;
         (alerts.get(Alert::Delivered), alerts.get(Alert::Failed))
     }
+}
+
+/// The section of a route whose alerts go to the inbox.
+fn rule(keys: &str) -> String {
+    format!("alert: {{ webhook: \"http://hook/in\"{keys} }}")
 }
 
 #[tokio::test(start_paused = true)]

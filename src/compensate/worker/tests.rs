@@ -12,7 +12,7 @@ use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
 use crate::call::time::Wall;
 use crate::clock::Clock;
 use crate::entropy::Entropy;
-use crate::flow::{LateRegistry, Promises, Retries};
+use crate::flow::{ClientNames, LateRegistry, Promises, Retries};
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{
     Begun, DeadState, Filter, Intention, KeyScope, Ledger as _, NewCall, Owner, Park, Place,
@@ -49,6 +49,7 @@ impl World {
             metrics: Arc::new(Metrics::new("0")),
             readiness: Arc::new(Readiness::new()),
             calls: Arc::default(),
+            clients: ClientNames::default(),
             retries: Retries::default(),
             promises: Promises::new(8),
             late: Arc::new(LateRegistry::default()),

@@ -24,7 +24,7 @@ use crate::clock::{Clock, WallStep};
 use crate::config;
 use crate::entropy::Entropy;
 use crate::flow::told::Told;
-use crate::flow::{Flow, LateRegistry, Prefer, Promises, Request, Retries, Routes};
+use crate::flow::{ClientNames, Flow, LateRegistry, Prefer, Promises, Request, Retries, Routes};
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{Ledger, Owner};
 use crate::telemetry::metrics::Metrics;
@@ -161,6 +161,7 @@ impl World {
             metrics,
             readiness: Arc::new(Readiness::new()),
             calls: Arc::default(),
+            clients: ClientNames::default(),
             retries: Retries::default(),
             promises: Promises::new(8),
             late: Arc::new(LateRegistry::default()),

@@ -1,6 +1,7 @@
 //! What is counted about a request, whether its caller waits for the end or not.
 //!
 //! One place, so that every request is one `calls_total` and every problem one `refused_total`.
+//! Items of batches come through no door: `batch/run` counts them.
 
 use std::sync::Arc;
 
@@ -69,11 +70,8 @@ pub(super) fn note_refusal<D: Door>(room: &Room<D>, refusal: &Refusal<D::Route>,
 }
 
 fn note(metrics: &RouteMetrics, told: &Told, clock: &Clock, received: Mono) {
-    metrics.calls.inc(told.word);
-    if let Shown::Problem(problem) = &told.shown {
-        metrics.refused.inc(problem.code);
-    }
-    metrics.call_took(clock.mono().since(received));
+    let took = clock.mono().since(received);
+    metrics.told(told.word, told.shown.code(), took);
 }
 
 /// What is told when the door panicked. Its record, if it was made, stands.

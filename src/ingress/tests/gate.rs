@@ -258,19 +258,19 @@ impl Door for FakeDoor {
             .map_or(Ok(()), |problem| Err(Box::new(problem)))
     }
 
-    async fn call(&self, _: &Core, request: Request<FakeRoute, Bytes>) -> Told {
+    async fn call(&self, _: &Core, request: Box<Request<FakeRoute, Bytes>>) -> Told {
         let body = request.body.clone();
-        self.see(request, true, body).await
+        self.see(*request, true, body).await
     }
 
-    async fn pass(&self, _: &Core, mut request: Request<FakeRoute, Payload>) -> Told {
+    async fn pass(&self, _: &Core, mut request: Box<Request<FakeRoute, Payload>>) -> Told {
         let named = (request.call_id.clone(), request.source);
         let body = match std::mem::replace(&mut request.body, Payload::Whole(Bytes::new())) {
             Payload::Whole(bytes) => Ok(bytes),
             Payload::Arriving(body) => body.into_stream().collect().await.map(|b| b.to_bytes()),
         };
         match body {
-            Ok(body) => self.see(request, false, body).await,
+            Ok(body) => self.see(*request, false, body).await,
             Err(error) => told_problem(Some(named), Code::BadRequest, &error.to_string()),
         }
     }

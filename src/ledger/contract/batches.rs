@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::ledger::batch::{
-    Added, BatchState, BatchView, Counts, ItemCall, ItemDue, ItemEnd, ItemState, NewBatch, NewItem,
-    Opened, Turn, Turned, WhichBatches,
+    Added, BatchState, BatchView, Counts, FollowLook, ItemCall, ItemDue, ItemEnd, ItemState,
+    NewBatch, NewItem, Opened, Turn, Turned, WhichBatches,
 };
 use crate::ledger::{OwnerTest, SettledBy};
 
@@ -340,6 +340,69 @@ pub(crate) fn a_cancelled_batch_ends_what_was_not_begun(new: Factory) {
     assert_eq!(world.added(&batch, vec![item(1)]), Added::Closed);
 }
 
+pub(crate) fn an_unresolved_item_follows_a_call_of_its_clients_former_name(new: Factory) {
+    let world = new();
+    // The shop was called store when the call was first made, and when another one took its key.
+    let store = ClientName::new("store");
+    let shop = ClientName::new("shop").with_former(&["store".into()]);
+    let made = NewBatch {
+        client: store.clone(),
+        ..new_batch("night")
+    };
+    let Opened::New(batch) = world.ledger.open_batch(made.clone()).wait().unwrap() else {
+        panic!("it is new");
+    };
+    assert!(matches!(
+        world.added(&batch, vec![item(1), item(2)]),
+        Added::Applied { new: 2, .. }
+    ));
+    world.ledger.batch_loaded(batch.id, NOW).wait().unwrap();
+    world.claimed(&batch, "one", 2);
+    let own = world.claim(NewCall {
+        client: store.clone(),
+        ..call("item-1")
+    });
+    let first = world.claim(NewCall {
+        client: store,
+        ..keyed("first", "key")
+    });
+    let joining = NewCall {
+        client: shop.clone(),
+        ..keyed("item-2", "key")
+    };
+    assert!(matches!(world.begin(joining), Begun::KeyTaken(_)));
+    let open = |line| ended(line, ItemState::Unresolved, "unresolved", 1);
+    world.end_items(&batch, "one", vec![open(1), open(2)]);
+    for claim in [own, first] {
+        world.settled(claim, secs(2), receipt(Verdict::Success));
+    }
+    let look = |client: &ClientName| {
+        let look = FollowLook {
+            batch: batch.id,
+            client: client.clone(),
+            after: 0,
+            limit: 9,
+        };
+        world.ledger.follow_items(look, secs(3)).wait().unwrap()
+    };
+    assert_eq!(
+        look(&ClientName::new("shop")).ended,
+        1,
+        "only the one that came as shop"
+    );
+    assert_eq!(look(&shop).ended, 1, "and the one that came as store");
+    // The batch is the shop's too.
+    let again = |client| {
+        let again = NewBatch {
+            client,
+            ..made.clone()
+        };
+        world.ledger.open_batch(again).wait().unwrap()
+    };
+    assert!(matches!(again(shop), Opened::Known(_)));
+    assert!(matches!(again(ClientName::new("shop")), Opened::Other(_)));
+}
+
 pub(crate) fn an_unresolved_item_follows_its_call(new: Factory) {
     let world = new();
     let batch = world.batch_of("night", (1..=4).map(item).collect());
@@ -368,8 +431,13 @@ pub(crate) fn an_unresolved_item_follows_its_call(new: Factory) {
     world.settled(claims[1], secs(2), answer(422));
     world.settled(first, secs(2), receipt(Verdict::Success));
     let follow = |after, limit| {
-        let looked = world.ledger.follow_items(batch.id, after, limit, secs(3));
-        let looked = looked.wait().unwrap();
+        let look = FollowLook {
+            batch: batch.id,
+            client: ClientName::anonymous(),
+            after,
+            limit,
+        };
+        let looked = world.ledger.follow_items(look, secs(3)).wait().unwrap();
         (looked.ended, looked.next)
     };
     assert_eq!(follow(0, 3), (2, Some(3)));

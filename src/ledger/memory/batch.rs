@@ -9,8 +9,8 @@ use super::{Books, MemoryLedger};
 use crate::call::id::CallId;
 use crate::call::time::Wall;
 use crate::ledger::batch::{
-    Added, BatchId, BatchState, BatchView, Batches, Counts, Followed, ItemCall, ItemDue, ItemEnd,
-    ItemState, ItemView, NewBatch, NewItem, Opened, Turn, Turned, WhichBatches,
+    Added, BatchId, BatchState, BatchView, Batches, Counts, FollowLook, Followed, ItemCall,
+    ItemDue, ItemEnd, ItemState, ItemView, NewBatch, NewItem, Opened, Turn, Turned, WhichBatches,
 };
 use crate::ledger::{Owner, OwnerTest, Pending, Purged};
 
@@ -44,7 +44,7 @@ impl Shelf {
     fn open(&mut self, new: NewBatch) -> Opened {
         if let Some(found) = self.named(&new.name) {
             let view = found.view.clone();
-            let same = view.client == new.client && view.route == new.route;
+            let same = new.client.is_or_was(view.client.as_str()) && view.route == new.route;
             return if same {
                 Opened::Known(view)
             } else {
@@ -360,14 +360,8 @@ impl Batches for MemoryLedger {
         self.write(|books| books.with_batch(batch, 0, |batch| batch.cancel(now, limit)))
     }
 
-    fn follow_items(
-        &self,
-        batch: BatchId,
-        after: u32,
-        limit: usize,
-        now: Wall,
-    ) -> Pending<Followed> {
-        self.write(|books| books.follow(batch, after, limit, now))
+    fn follow_items(&self, look: FollowLook, now: Wall) -> Pending<Followed> {
+        self.write(|books| books.follow(&look, now))
     }
 
     fn batch(&self, name: Arc<str>) -> Pending<Option<BatchView>> {

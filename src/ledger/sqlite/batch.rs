@@ -10,8 +10,8 @@ use super::{SqliteLedger, items, words};
 use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
 use crate::ledger::batch::{
-    Added, BatchId, BatchState, BatchView, Batches, Counts, Followed, ItemDue, ItemEnd, ItemState,
-    ItemView, NewBatch, NewItem, Opened, Turn, Turned, WhichBatches,
+    Added, BatchId, BatchState, BatchView, Batches, Counts, FollowLook, Followed, ItemDue, ItemEnd,
+    ItemState, ItemView, NewBatch, NewItem, Opened, Turn, Turned, WhichBatches,
 };
 use crate::ledger::{Owner, OwnerTest, Pending, Purged};
 
@@ -91,16 +91,8 @@ impl Batches for SqliteLedger {
         })
     }
 
-    fn follow_items(
-        &self,
-        batch: BatchId,
-        after: u32,
-        limit: usize,
-        now: Wall,
-    ) -> Pending<Followed> {
-        self.write(Lane::Ordinary, move |db| {
-            items::follow(db, batch, after, limit, now)
-        })
+    fn follow_items(&self, look: FollowLook, now: Wall) -> Pending<Followed> {
+        self.write(Lane::Ordinary, move |db| items::follow(db, &look, now))
     }
 
     fn batch(&self, name: Arc<str>) -> Pending<Option<BatchView>> {
@@ -132,7 +124,7 @@ impl Batches for SqliteLedger {
 
 fn open(db: &Db, new: &NewBatch) -> rusqlite::Result<Opened> {
     if let Some(found) = named(&db.conn, &new.name)? {
-        let same = found.client == new.client && found.route == new.route;
+        let same = new.client.is_or_was(found.client.as_str()) && found.route == new.route;
         return Ok(if same {
             Opened::Known(found)
         } else {

@@ -11,12 +11,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::batch::{numbered, store};
 use super::db::Db;
 use super::words;
-use crate::call::id::CallId;
+use crate::call::id::{CallId, ClientName};
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::batch::{
-    Added, BatchId, BatchState, Counts, Followed, ItemCall, ItemDue, ItemEnd, ItemState, ItemView,
-    NewItem, outcome_of,
+    Added, BatchId, BatchState, Counts, FollowLook, Followed, ItemCall, ItemDue, ItemEnd,
+    ItemState, ItemView, NewItem, outcome_of,
 };
 use crate::ledger::record::{headers_from_text, headers_to_text};
 use crate::ledger::{Owner, OwnerTest, StoredRequest};
@@ -298,34 +298,29 @@ struct CallEnd {
     status: Option<u16>,
 }
 
-pub(super) fn follow(
-    db: &Db,
-    batch: BatchId,
-    after: u32,
-    limit: usize,
-    now: Wall,
-) -> rusqlite::Result<Followed> {
+pub(super) fn follow(db: &Db, look: &FollowLook, now: Wall) -> rusqlite::Result<Followed> {
     let over = Followed {
         ended: 0,
         next: None,
     };
+    let batch = look.batch;
     let Some(mut view) = numbered(&db.conn, batch)? else {
         return Ok(over);
     };
     let sql = "SELECT id, call_id FROM batch_items WHERE state = 'UNRESOLVED' \
                AND id > ?1 AND id < ?2 ORDER BY id LIMIT ?3";
-    let most = i64::try_from(limit).unwrap_or(i64::MAX);
+    let most = i64::try_from(look.limit).unwrap_or(i64::MAX);
     let open: Vec<(i64, String)> = db
         .conn
         .prepare_cached(sql)?
         .query_map(
-            [row_of(batch, after), row_of(batch, u32::MAX), most],
+            [row_of(batch, look.after), row_of(batch, u32::MAX), most],
             |row| Ok((row.get(0)?, row.get(1)?)),
         )?
         .collect::<rusqlite::Result<_>>()?;
     let mut ended = 0;
     for (row, call_id) in &open {
-        let Some(end) = call_end(db, view.client.as_str(), call_id)? else {
+        let Some(end) = call_end(db, &look.client, call_id)? else {
             continue;
         };
         let state = match end.state {
@@ -351,8 +346,18 @@ pub(super) fn follow(
     Ok(Followed { ended, next })
 }
 
+/// How the call of this id ended, under the name its client has or one it had.
+fn call_end(db: &Db, client: &ClientName, call_id: &str) -> rusqlite::Result<Option<CallEnd>> {
+    for name in std::iter::once(client).chain(client.formerly()) {
+        if let Some(end) = call_end_of(db, name.as_str(), call_id)? {
+            return Ok(Some(end));
+        }
+    }
+    Ok(None)
+}
+
 /// How the call of this id ended, or the one whose key it came with.
-fn call_end(db: &Db, client: &str, call_id: &str) -> rusqlite::Result<Option<CallEnd>> {
+fn call_end_of(db: &Db, client: &str, call_id: &str) -> rusqlite::Result<Option<CallEnd>> {
     let sql = "SELECT state, settled_by, sends, reply_status FROM calls WHERE id = coalesce( \
         (SELECT a.call FROM aliases a JOIN calls first ON first.id = a.call \
          AND first.life = a.life WHERE a.call_id = ?1 AND a.client = ?2), \

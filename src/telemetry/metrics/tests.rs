@@ -139,7 +139,7 @@ fn traffic_adds_no_series_and_similar_routes_do_not_merge() {
             route.calls.inc(Word::Refused);
             route.refused.inc(Code::NoRoute);
             route.refused.inc(Refusal::Malformed);
-            route.call_took(Duration::from_millis(3));
+            route.told(Word::Answered, None, Duration::from_millis(3));
         }
         for label in Answer::all() {
             route.receipts.inc(label);

@@ -16,6 +16,10 @@ pub(in crate::upstream) const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Fields that the gateway adds to an answer.
 const OWN_FIELDS: usize = 5;
 
+/// The least room: hyper reads the caller's next request into the same map, and the fields that a
+/// hop adds to an ordinary one find room there too.
+const ROOM: usize = 24;
+
 /// A head that was read completely.
 pub(in crate::upstream) struct Head {
     /// 200..=999.
@@ -59,7 +63,7 @@ pub(super) fn parse(buffer: &mut BytesMut, looked: usize, head_only: bool) -> Pa
         return Parsed::Odd;
     };
     let head = buffer.split_to(found.bytes).freeze();
-    match lines.collect(&head, OWN_FIELDS) {
+    match lines.collect(&head, OWN_FIELDS, ROOM) {
         Some(headers) => Parsed::Whole(Head {
             status: found.status,
             headers,

@@ -4,8 +4,8 @@ use super::{Shelf, refused};
 use crate::call::id::CallId;
 use crate::call::time::Wall;
 use crate::ledger::batch::{
-    Added, BatchId, BatchView, Batches, Followed, ItemDue, ItemEnd, ItemState, ItemView, NewBatch,
-    NewItem, Opened, Turn, Turned, WhichBatches,
+    Added, BatchId, BatchView, Batches, FollowLook, Followed, ItemDue, ItemEnd, ItemState,
+    ItemView, NewBatch, NewItem, Opened, Turn, Turned, WhichBatches,
 };
 use crate::ledger::{Owner, OwnerTest, Pending, Purged};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Batches for Shelf {
     fn cancel_items(&self, _: BatchId, _: Wall, _: usize) -> Pending<u64> {
         refused()
     }
-    fn follow_items(&self, _: BatchId, _: u32, _: usize, _: Wall) -> Pending<Followed> {
+    fn follow_items(&self, _: FollowLook, _: Wall) -> Pending<Followed> {
         refused()
     }
     fn batch(&self, _: Arc<str>) -> Pending<Option<BatchView>> {

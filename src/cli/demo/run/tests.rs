@@ -1,11 +1,11 @@
-//! The course of the demonstration against two stand-ins for the gateway: a careful one that sends
-//! again only after the tool has twice said that it never heard of the call, and a hasty one that
-//! sends again at once. The first shows that a gateway can be clean against this tool, the second
+//! The course of the demonstration against two stand-ins for the gateway and its batches: a careful
+//! one that sends again only after the tool has twice said that it never heard of the call, and a
+//! hasty one that sends again at once. The first shows that a gateway can be clean against this tool, the second
 //! that one which is not is found out. The real gateway is no part of these tests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -17,6 +17,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use super::super::batch::Stopwatch;
 use super::super::client::{Client, Failure, get};
@@ -33,6 +34,9 @@ struct StandIn {
     tool: SocketAddr,
     manner: Manner,
     unresolved: Mutex<BTreeSet<String>>,
+    /// The rows of the batch that have ended, each as a line of the export.
+    ended: Mutex<Vec<Value>>,
+    rows: AtomicUsize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +53,8 @@ impl StandIn {
             tool,
             manner,
             unresolved: Mutex::default(),
+            ended: Mutex::default(),
+            rows: AtomicUsize::new(0),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
@@ -66,9 +72,27 @@ impl StandIn {
         address
     }
 
-    async fn serve(&self, request: Request<Incoming>) -> Answer {
+    async fn serve(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
+        match path.as_str() {
+            "/api/v1/batches" => {
+                let rows = body.collect().await.expect("a body").to_bytes();
+                return self.take(&rows);
+            }
+            "/api/v1/batches/demo" => {
+                let (items, ended) = (self.rows.load(Ordering::SeqCst), self.ended.lock().len());
+                let state = if ended == items {
+                    "FINISHED"
+                } else {
+                    "RUNNING"
+                };
+                let batch = json!({"state": state, "items": items, "waiting": items - ended});
+                return document(200, "", &batch);
+            }
+            "/api/v1/batches/demo/export" => return self.export(),
+            _ => {}
+        }
         if path == "/api/v1/dead-letters" {
             let rows: Vec<_> = self
                 .unresolved
@@ -81,12 +105,53 @@ impl StandIn {
         if let Some(id) = path.strip_prefix("/_callgate/receipts/") {
             return self.receipt(id).await;
         }
-        let id = head.headers["x-call-id"]
-            .to_str()
-            .expect("ASCII")
-            .to_owned();
-        let body = body.collect().await.expect("a body").to_bytes();
-        self.forward(&id, body).await
+        panic!("the demonstration asks for {path}");
+    }
+
+    /// A batch: its rows are pushed by a few workers.
+    fn take(self: &Arc<Self>, rows: &[u8]) -> Answer {
+        let rows: Vec<Bytes> = rows
+            .split(|byte| *byte == b'\n')
+            .filter(|row| !row.is_empty())
+            .map(Bytes::copy_from_slice)
+            .collect();
+        self.rows.store(rows.len(), Ordering::SeqCst);
+        let new = rows.len();
+        let workers = Arc::new(Semaphore::new(20));
+        for (n, row) in rows.into_iter().enumerate() {
+            let (stand_in, workers) = (Arc::clone(self), Arc::clone(&workers));
+            tokio::spawn(async move {
+                let _turn = workers.acquire().await.expect("never closed");
+                let ended = stand_in.push(n + 1, row).await;
+                stand_in.ended.lock().push(ended);
+            });
+        }
+        document(200, "", &json!({ "new": new }))
+    }
+
+    /// One row, again under its id as long as the answer says "not now".
+    async fn push(&self, line: usize, row: Bytes) -> Value {
+        let id = format!("track-{line}");
+        loop {
+            let answer = self.forward(&id, row.clone()).await;
+            let status = answer.status().as_u16();
+            let state = match answer.headers()["x-call-outcome"].as_bytes() {
+                b"unresolved" => "UNRESOLVED",
+                b"refused" => "",
+                _ if status == 429 => "",
+                _ if status < 400 => "DONE",
+                _ => "REFUSED",
+            };
+            if !state.is_empty() {
+                return json!({"line": line, "state": state, "callId": id, "status": status});
+            }
+            tokio::time::sleep(SETTLE).await;
+        }
+    }
+
+    fn export(&self) -> Answer {
+        let lines: Vec<_> = self.ended.lock().iter().map(Value::to_string).collect();
+        Response::new(Full::new(Bytes::from(lines.join("\n") + "\n")))
     }
 
     async fn forward(&self, id: &str, body: Bytes) -> Answer {
@@ -214,9 +279,7 @@ async fn a_gateway_that_sends_again_when_it_does_not_know_is_found_out() {
         calls: args.calls,
         workers: args.workers,
     };
-    let figures = through(batch, args.seed, &tool, &gateway)
-        .await
-        .expect("carried out");
+    let figures = through(batch, &tool, &gateway).await.expect("carried out");
     assert!(figures.twice > 0, "{figures:?}");
     assert!(!figures.clean());
     assert!(!figures.findings.is_empty());

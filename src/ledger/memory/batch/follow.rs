@@ -3,44 +3,33 @@
 use std::sync::Arc;
 
 use super::Batch;
-use crate::call::id::CallId;
+use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
-use crate::ledger::batch::{BatchId, Followed, ItemState, outcome_of};
+use crate::ledger::batch::{FollowLook, Followed, ItemState, outcome_of};
 use crate::ledger::memory::Books;
-use crate::ledger::{Purged, Verdict};
+use crate::ledger::{Purged, SettledBy, Verdict};
 
 impl Books {
-    pub(super) fn follow(&mut self, id: BatchId, after: u32, limit: usize, now: Wall) -> Followed {
+    pub(super) fn follow(&mut self, look: &FollowLook, now: Wall) -> Followed {
         let over = Followed {
             ended: 0,
             next: None,
         };
+        let (id, client) = (look.batch, &look.client);
         let Some(batch) = self.batches.batches.get(&id) else {
             return over;
         };
-        let client = batch.view.client.clone();
         let open: Vec<(u32, CallId)> = batch
             .items
-            .range(after.saturating_add(1)..)
+            .range(look.after.saturating_add(1)..)
             .filter(|(_, item)| item.view.state == ItemState::Unresolved)
             .filter_map(|(line, item)| Some((*line, item.view.call_id.clone()?)))
-            .take(limit)
+            .take(look.limit)
             .collect();
         let mut ended = 0;
         for (line, call_id) in &open {
-            let row = self
-                .aliases_of(call_id, |of| *of == client)
-                .chain(
-                    self.rows
-                        .values()
-                        .filter(|row| row.view.call_id == *call_id),
-                )
-                .find(|row| row.view.client == client);
-            let end = row.and_then(|row| {
-                let settled = row.view.settled.as_ref()?;
-                let status = settled.reply.as_ref().map(|reply| reply.status.as_u16());
-                Some((settled.verdict, settled.by, row.view.sends, status))
-            });
+            let mut names = std::iter::once(client).chain(client.formerly());
+            let end = names.find_map(|name| self.end_of(name, call_id));
             let Some((verdict, by, sends, status)) = end else {
                 continue;
             };
@@ -67,6 +56,23 @@ impl Books {
             ended,
             next: open.last().map(|(line, _)| *line),
         }
+    }
+
+    /// How the call of this id ended, or the one whose key it came with.
+    fn end_of(
+        &self,
+        client: &ClientName,
+        call_id: &CallId,
+    ) -> Option<(Verdict, SettledBy, u32, Option<u16>)> {
+        let own = self.rows.values();
+        let own = own.filter(|row| row.view.call_id == *call_id && row.view.client == *client);
+        let row = self
+            .aliases_of(call_id, |of| of == client)
+            .chain(own)
+            .next()?;
+        let settled = row.view.settled.as_ref()?;
+        let status = settled.reply.as_ref().map(|reply| reply.status.as_u16());
+        Some((settled.verdict, settled.by, row.view.sends, status))
     }
 
     pub(super) fn purge_batches(&mut self, before: Wall, limit: usize) -> Purged {
