@@ -51,6 +51,8 @@ pub use payload::{Payload, Upload};
 pub use receipt::ReceiptEndpoint;
 pub use reversal::ReversalEndpoint;
 #[doc(hidden)]
+#[cfg(test)]
+pub(crate) use stand_in::Pipe;
 pub use stand_in::{Dialling, StandIn, StandInDialer};
 pub use stream::{StreamAnswer, StreamBody, StreamEnd, StreamError, StreamReport};
 pub use tool::Tool;

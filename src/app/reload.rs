@@ -40,6 +40,8 @@ pub(super) struct Reloader {
     /// Shards of every pool of connections.
     cores: usize,
     source: Option<Source>,
+    /// Has the gateway drain.
+    stop: CancellationToken,
     config: ArcSwap<Config>,
     /// How the last load ended; none was made while it is empty.
     last: Mutex<Option<Last>>,
@@ -86,13 +88,14 @@ impl Reloader {
         heeded: Heeded,
         ground: &Ground,
         cores: usize,
-        (source, config): (Option<Source>, &Config),
+        (source, config, stop): (Option<Source>, &Config, CancellationToken),
     ) -> Arc<Self> {
         Arc::new(Self {
             heeded,
             ground: ground.clone(),
             cores,
             source,
+            stop,
             config: ArcSwap::from_pointee(config.clone()),
             last: Mutex::new(None),
             changed: Notify::new(),
@@ -293,6 +296,10 @@ impl Controls for Reloader {
                 detail: report.to_string(),
             })
         })
+    }
+
+    fn drain(&self) {
+        self.stop.cancel();
     }
 
     fn flow(&self) -> &Flow {

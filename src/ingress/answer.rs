@@ -112,7 +112,7 @@ pub(super) async fn answer<D: Door>(
             (Ok(told), turn)
         }
     };
-    shape.close |= room.floor.draining.is_cancelled();
+    shape.close |= room.floor.leaving.is_cancelled();
     // HTTP/2 says it with a GOAWAY, or resets the one stream.
     shape.close &= !wire.is_multiplexed();
     drop(underway);

@@ -145,7 +145,7 @@ async fn serve_http2<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
     let mut connection = std::pin::pin!(http2_builder(limits).serve_connection(io, service));
     let ended = tokio::select! {
         ended = &mut connection => ended,
-        () = room.floor.draining.cancelled() => {
+        () = room.floor.leaving.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

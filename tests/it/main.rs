@@ -44,6 +44,7 @@ mod reload;
 mod reversal;
 mod scopes;
 mod storm;
+mod takeover;
 mod telemetry;
 mod tunnels;
 mod waiting;

@@ -365,3 +365,37 @@ fn resends_are_switched_off_and_on_for_a_route_and_for_all() {
         .expect("the command runs");
     assert_eq!(unknown.status.code(), Some(4));
 }
+
+#[test]
+fn a_round_that_may_not_send_says_so() {
+    let script = Script::new()
+        .otherwise(Act::read_all().hang())
+        .receipts(Receipts::at_commit());
+    let world = World::with(script, |config| {
+        config
+            .set("defaults/timeouts/total", "600ms")
+            .set("defaults/timeouts/late", "300ms")
+            .set("defaults/compensation/resend", true)
+            .set(
+                "defaults/compensation/rounds",
+                json!(["50ms", "100ms", "60s"]),
+            )
+    });
+    let off = ["retries", "off", "--admin"];
+    let admin = format!("http://{}", world.gateway.admin);
+    let switched = Command::new(BINARY).args(off).arg(admin).status();
+    assert!(switched.expect("the command runs").success());
+    world.call(&Call::with_id("c1")).problem(504, "unresolved");
+    let shown = world.gateway.wait_until("two rounds", || {
+        let shown = world.gateway.admin("/api/v1/dead-letters/c1").json();
+        (shown["round"].as_u64() >= Some(2)).then_some(shown)
+    });
+    assert_eq!(shown["last_error"], "receipt NOT_FOUND; denied", "{shown}");
+    let why = world
+        .gateway
+        .admin("/api/v1/calls/c1/why")
+        .json()
+        .to_string();
+    assert!(why.contains("(receipt NOT_FOUND; denied)"), "{why}");
+    assert_eq!(world.tool.a(), 1);
+}

@@ -2,7 +2,7 @@
 //! no living owner's call taken, and no second send of what has no effects once it was answered.
 
 use callgate::call::time::Wall;
-use callgate::ledger::CallView;
+use callgate::ledger::{CallView, Owner};
 
 use crate::net::Request;
 use crate::world::State;
@@ -125,6 +125,12 @@ impl State {
             row.settled.is_none() && row.dead_letter.is_none() && row.lease_until > now
         })
         .collect()
+    }
+
+    /// Whether this gateway still has a call in line.
+    pub(crate) fn holds(&self, owner: &Owner) -> bool {
+        let mut rows = self.truth.calls.keys().filter_map(|id| self.row(id));
+        rows.any(|row| row.settled.is_none() && row.dead_letter.is_none() && row.owner == *owner)
     }
 
     /// A second gateway has swept: what was in line before is not a crash now.
