@@ -137,7 +137,7 @@ pub(super) async fn build(
     let batches = open_batches(&door, &flow, (&back, &stop_worker), minter);
     let worker = open_queue(&door, &flow, back, &stop_worker);
     let at = (ingress.address(), admin);
-    let told = (config, &*reloader);
+    let told = (config, &reloader);
     greet(told, &ground, at, (&rest, &stop_rest)).await;
     Ok(Running {
         ground,
@@ -179,20 +179,6 @@ async fn take(
         predecessor,
         ledger,
     })
-}
-
-/// The worker over dead letters, and what operators may do with them.
-fn open_queue(
-    door: &Admin,
-    flow: &Arc<Flow>,
-    back: Core,
-    stop: &CancellationToken,
-) -> JoinHandle<()> {
-    let verbs = Verbs::new(Arc::clone(flow), back.clone());
-    let jobs = Jobs::new(verbs.clone(), stop.clone());
-    door.open_desk(verbs);
-    let worker = Worker::new(Arc::clone(flow), back, stop.clone());
-    tokio::spawn(async { tokio::join!(worker.run(), jobs.run()).0 })
 }
 
 fn open_batches(

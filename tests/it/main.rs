@@ -14,6 +14,7 @@
 mod accepted;
 mod alerts;
 mod answers;
+mod batch_files;
 mod batch_limits;
 mod batches;
 mod bodies;
@@ -46,6 +47,7 @@ mod scopes;
 mod storm;
 mod takeover;
 mod telemetry;
+mod terminal;
 mod tunnels;
 mod waiting;
 mod why;

@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::callers;
 use crate::disk::Book;
+use crate::files;
 use crate::pipe::dialer;
 use crate::plan::{EndPlan, Rules};
 use crate::world::{self, World};
@@ -36,7 +37,7 @@ pub(crate) struct Gateway {
     pub(crate) world: World,
     pub(crate) flow: Arc<Flow>,
     pub(crate) core: Core,
-    pub(crate) minter: Minter,
+    pub(crate) minter: Arc<Minter>,
     pub(crate) life: u32,
     /// When it began, in the world's time.
     pub(crate) base: u64,
@@ -174,7 +175,7 @@ async fn hands_over(first: &Gateway, clock: Clock) -> Gateway {
     start(world, clock, first.life, (first.base, Comes::After)).await
 }
 
-/// Takes these callers, and works on the queue. Which gateway they go to can be changed.
+/// Takes these callers, and works on the queue and on files. Which gateway they go to can be changed.
 fn opens(gateway: &Arc<Gateway>, callers: Vec<usize>) -> callers::At {
     let door: callers::At = Arc::new(Mutex::new(Arc::clone(gateway)));
     for n in callers {
@@ -184,8 +185,9 @@ fn opens(gateway: &Arc<Gateway>, callers: Vec<usize>) -> callers::At {
     door
 }
 
-/// Works on the queue.
+/// Works on the queue and on files.
 fn works(gateway: &Arc<Gateway>) {
+    files::opens(gateway);
     let stop = CancellationToken::new();
     if gateway.world.lock().plan.real_worker {
         let (flow, core) = (Arc::clone(&gateway.flow), gateway.core.clone());
@@ -262,7 +264,7 @@ async fn start(world: &World, clock: Clock, life: u32, (base, comes): (u64, Come
         world: world.clone(),
         flow: Arc::new(flow),
         core,
-        minter: Minter::new("sim", &entropy),
+        minter: Arc::new(Minter::new("sim", &entropy)),
         life,
         base,
     }
@@ -368,7 +370,8 @@ async fn over(gateway: &Gateway) -> Ended {
             state.breaks("everything ends", "not within its time");
             return Ended::Over;
         }
-        if !state.callers.iter().all(callers::Caller::is_done) || !state.disk.is_idle() {
+        let done = state.callers.iter().all(callers::Caller::is_done);
+        if !done || !state.disk.is_idle() || !state.files_are_over() {
             continue;
         }
         let ids: Vec<String> = state.truth.calls.keys().cloned().collect();

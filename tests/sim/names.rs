@@ -16,8 +16,11 @@ impl State {
             .callers
             .iter()
             .find(|script| script.wants == request.body);
+        let row = self.rows().find(|row| row.wants == request.body);
         let own = script
-            .and_then(|script| script.key.clone())
+            .map(|script| script.key.clone())
+            .or_else(|| row.map(|row| row.key.clone()))
+            .flatten()
             .unwrap_or_default();
         if own != *key {
             self.breaks(
@@ -53,7 +56,8 @@ impl State {
         let given = plan
             .callers
             .iter()
-            .any(|script| script.id.as_deref() == Some(id));
+            .any(|script| script.id.as_deref() == Some(id))
+            || self.rows().any(|row| row.id.as_deref() == Some(id));
         plan.rules.block && !given && plan.disk.fails == 0 && plan.twin.is_none()
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use callgate::flow::Prefer;
 
 use crate::dice::Dice;
+use crate::files::File;
 
 /// The longest a request of a prompt network is under way, in ms.
 pub(crate) const PROMPT_MS: u64 = 300;
@@ -33,6 +34,7 @@ pub(crate) struct Plan {
     pub(crate) disk: DiskPlan,
     pub(crate) rules: Rules,
     pub(crate) callers: Vec<Script>,
+    pub(crate) files: Vec<File>,
     pub(crate) ends: Vec<EndPlan>,
     /// The wall clock is stepped, at this time and by so many ms.
     pub(crate) step: Option<(u64, i64)>,
@@ -241,10 +243,13 @@ impl Plan {
             twin: None,
             handover: None,
             orders: false,
+            files: Vec::new(),
         };
         // A sequence of its own, so that what was drawn before stays as it was.
         let plan = plan.with_more(&mut Dice::new(seed ^ MORE));
-        plan.with_handover(&mut Dice::new(seed ^ HANDOVER))
+        let mut plan = plan.with_handover(&mut Dice::new(seed ^ HANDOVER));
+        plan.files = File::drawn(seed, &plan.rules, &plan.callers);
+        plan
     }
 
     /// A tool that forgets and a clock that jumps are too much at once: nobody could tell.
