@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
+use rustls::{HandshakeKind, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -112,6 +112,37 @@ async fn a_tool_with_a_certificate_of_our_own_ca_is_spoken_to_and_kept() {
     // One connection carries all three.
     let ((), served) = tokio::join!(calls, serve(&peer, &acceptor, 3));
     assert_eq!(served, 3);
+}
+
+#[tokio::test]
+async fn a_new_connection_resumes_the_session_of_an_earlier_one() {
+    let authority = Authority::new();
+    let acceptor = authority.acceptor("127.0.0.1");
+    let peer = Peer::bind().await;
+    let core = Core::start(0, Clock::start());
+    let tool = Tool::new(&https(&peer, Some(&authority.pem)), 1).unwrap();
+    let mut kinds = Vec::new();
+    for _ in 0..3 {
+        let mut exchange = Exchange::new(&core, tool.destination(), post(b"hello"), TERMS);
+        let server = async {
+            let tls = acceptor.accept(peer.accept_tcp().await).await.unwrap();
+            let kind = tls.get_ref().1.handshake_kind();
+            // It answers once and hangs up.
+            assert_eq!(answer(tls, 1).await, 1);
+            kind
+        };
+        let (answer, kind) = tokio::join!(&mut exchange, server);
+        assert_eq!(&collected(answer).body[..], b"ok");
+        kinds.push(kind.unwrap());
+    }
+    assert_eq!(
+        kinds,
+        [
+            HandshakeKind::Full,
+            HandshakeKind::Resumed,
+            HandshakeKind::Resumed
+        ]
+    );
 }
 
 #[tokio::test]
