@@ -14,6 +14,7 @@ pub mod key_template;
 pub mod limits;
 mod load;
 pub mod matcher;
+pub mod memory;
 mod print;
 pub mod reload;
 pub mod report;

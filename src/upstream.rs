@@ -22,6 +22,7 @@ pub mod receipt;
 pub mod reversal;
 
 mod answer;
+mod bodies;
 mod destination;
 mod dial;
 mod exchange;
@@ -44,6 +45,7 @@ mod tunnel;
 mod wire;
 
 pub use answer::Answer;
+pub use bodies::{Bodies, Full, Gathering};
 pub use destination::{Destination, SetupError};
 pub use exchange::{Ended, Exchange, Mode, Outgoing, Terms};
 pub use hook::{Hook, HookFailure};
@@ -52,12 +54,14 @@ pub use payload::{Payload, Upload};
 pub use receipt::ReceiptEndpoint;
 pub use reversal::ReversalEndpoint;
 #[doc(hidden)]
+#[cfg(test)]
+pub(crate) use stand_in::Pipe;
 pub use stand_in::{Dialling, StandIn, StandInDialer};
 pub use stream::{StreamAnswer, StreamBody, StreamEnd, StreamError, StreamReport};
 pub use tool::Tool;
 pub use tunnel::{Opened, Tunnel, open as open_tunnel};
 
-/// What one runtime shares: its number, its clock, its wheel. Cheap to clone.
+/// What one runtime shares: its number, its clock, its wheel, the room for bodies. Cheap to clone.
 ///
 /// The background runtime is a core like the others, with the next number.
 #[derive(Clone, Debug)]
@@ -68,6 +72,8 @@ pub struct Core {
     pub clock: Clock,
     /// This core's timer wheel.
     pub wheel: Wheel,
+    /// The memory that bodies may take; of all cores together.
+    pub bodies: Bodies,
     runtime: Handle,
 }
 
@@ -82,8 +88,16 @@ impl Core {
             index,
             clock,
             wheel: Wheel::start(),
+            bodies: Bodies::default(),
             runtime: Handle::current(),
         }
+    }
+
+    /// The same core, on which bodies take no more memory than `bodies` allows.
+    #[must_use]
+    pub fn within(self, bodies: &Bodies) -> Self {
+        let bodies = bodies.clone();
+        Self { bodies, ..self }
     }
 
     /// Runs `task` on this core, from whichever thread.

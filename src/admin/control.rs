@@ -1,5 +1,5 @@
-//! What operators turn while the gateway runs: the configuration it follows, and whether calls are
-//! sent again.
+//! What operators turn while the gateway runs: the configuration it follows, whether calls are
+//! sent again, and whether it goes on.
 //!
 //! Who turned it stands in the log. Deliberately absent: what a turn means, which is told by those
 //! who carry it out.
@@ -43,6 +43,8 @@ pub trait Controls: Send + Sync {
     fn config(&self) -> Value;
     /// Loads the configuration anew.
     fn reload(self: Arc<Self>) -> Loading;
+    /// Has the gateway drain, as SIGTERM does; more than once is as once.
+    fn drain(&self);
     /// Where calls are made.
     fn flow(&self) -> &Flow;
 }
@@ -58,6 +60,7 @@ pub(super) fn routes() -> Router<Arc<Admin>> {
     Router::new()
         .route("/api/v1/config", get(config))
         .route("/api/v1/reload", post(reload))
+        .route("/api/v1/drain", post(drain))
         .route("/api/v1/retries", get(retries).post(switch))
 }
 
@@ -91,6 +94,17 @@ async fn reload(
             Err(Problem::new(Code::BadRequest, refused.detail).with_status(status))
         }
     }
+}
+
+/// Answers before it drains; the end of the listener is the last thing to come.
+async fn drain(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let controls = admin.controls()?;
+    tracing::warn!(operator = &*operator.0, "an operator has the gateway drain");
+    controls.drain();
+    Ok((StatusCode::ACCEPTED, Json(json!({ "result": "draining" }))))
 }
 
 async fn retries(State(admin): State<Arc<Admin>>) -> Result<Json<Value>, Problem> {

@@ -14,6 +14,7 @@ use crate::call::code::Word;
 use crate::call::outcome::{Cause, Outcome};
 use crate::call::receipt::{Answer, Doubt};
 use crate::call::time::Wall;
+use crate::entropy;
 use crate::ledger::{CallView, DeadLetter, Entry, Kept, Reply, SettledBy};
 
 /// Everything known about a call.
@@ -34,6 +35,8 @@ pub(super) struct Call {
     updated_at: String,
     attempts: Vec<Attempt>,
     receipts: Vec<Receipt>,
+    /// Null unless the gateway has sent an undo request, or was about to.
+    reversal: Option<Reversal>,
     result: Option<Answered>,
     differences: Vec<Difference>,
     dead_letter: Option<Row>,
@@ -51,6 +54,27 @@ struct Attempt {
     status: Option<u16>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     late: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+/// The undo request, which is a request of its own with an id of its own.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Reversal {
+    call_id: String,
+    attempts: Vec<UndoAttempt>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct UndoAttempt {
+    n: u32,
+    started_at: String,
+    duration_ms: Option<f64>,
+    /// Null while the attempt runs, or when the process died meanwhile.
+    result: Option<&'static str>,
+    status: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }
@@ -130,6 +154,7 @@ impl From<&CallView> for Call {
             updated_at: rfc3339(call.updated_at),
             attempts: attempts(&call.history),
             receipts: call.history.iter().filter_map(receipt).collect(),
+            reversal: reversal(call),
             result: kept.map(Answered::from),
             differences: differences.collect(),
             dead_letter: call.dead_letter.as_ref().map(Row::from),
@@ -240,6 +265,50 @@ fn attempts(history: &[Entry]) -> Vec<Attempt> {
         }
     }
     attempts
+}
+
+/// The sends of the undo request, each with its end.
+fn reversal(call: &CallView) -> Option<Reversal> {
+    let mut attempts: Vec<UndoAttempt> = Vec::new();
+    for entry in &call.history {
+        match entry {
+            Entry::Reversing { at, n } => attempts.push(UndoAttempt {
+                n: *n,
+                started_at: rfc3339(*at),
+                duration_ms: None,
+                result: None,
+                status: None,
+                detail: None,
+            }),
+            Entry::Undone {
+                n,
+                outcome,
+                took,
+                detail,
+                ..
+            } => {
+                let Some(attempt) = attempts.iter_mut().find(|attempt| attempt.n == *n) else {
+                    continue;
+                };
+                attempt.duration_ms = Some(millis(*took));
+                attempt.result = Some(outcome.as_str());
+                attempt.status = status(*outcome);
+                attempt.detail = detail.as_deref().map(str::to_owned);
+            }
+            Entry::Sent { .. }
+            | Entry::Ended { .. }
+            | Entry::Receipt { .. }
+            | Entry::Waited { .. }
+            | Entry::Reconnected { .. }
+            | Entry::Claimed { .. }
+            | Entry::Parked { .. }
+            | Entry::Differs { .. } => {}
+        }
+    }
+    (!attempts.is_empty()).then(|| Reversal {
+        call_id: entropy::reversal_id(&call.client, &call.call_id).to_string(),
+        attempts,
+    })
 }
 
 fn receipt(entry: &Entry) -> Option<Receipt> {

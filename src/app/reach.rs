@@ -2,7 +2,8 @@
 //!
 //! One connection attempt per tool, closed at once. A tool that is not there is a warning and
 //! never a reason not to serve: it may come later, and other routes have other tools. While one is
-//! missing it is looked for again, so that `/readyz?verbose` does not go on saying so.
+//! missing it is looked for again, so that `/readyz?verbose` does not go on saying so. A reload is
+//! looked at as a start is, and nothing waits for it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::clock;
@@ -46,7 +48,13 @@ pub(super) async fn look(routes: &[Arc<Route>], readiness: &Readiness) -> Vec<Mi
         if let Err(error) = reached {
             let address = &*route.upstream.address;
             let detail = format!("{address} does not accept connections: {error}");
-            readiness.raise(Trouble::ToolUnreachable, &route.name, detail);
+            let is_new = readiness.raise(Trouble::ToolUnreachable, &route.name, detail);
+            missing.push(Missing {
+                route: Arc::clone(&route),
+            });
+            if !is_new {
+                continue;
+            }
             tracing::warn!(
                 route = &*route.name,
                 address,
@@ -54,32 +62,54 @@ pub(super) async fn look(routes: &[Arc<Route>], readiness: &Readiness) -> Vec<Mi
                 "the tool cannot be reached; start it, or correct upstream.url and run \
                  `callgate check`"
             );
-            missing.push(Missing { route });
         }
     }
     missing
 }
 
-/// Looks for the missing tools again until all have been there. Drop it to stop.
-pub(super) async fn look_again(mut missing: Vec<Missing>, readiness: Arc<Readiness>) {
-    while !missing.is_empty() {
-        clock::sleep(AGAIN_EVERY).await;
-        let mut still = Vec::new();
-        for one in missing {
-            if connect(&one.route.upstream.endpoint).await.is_err() {
-                still.push(one);
-                continue;
+/// Looks for the missing tools again until all have been there, and for those of every other load:
+/// `changed` tells of one, `routes` are those in use. Drop it to stop.
+pub(super) async fn look_again(
+    mut missing: Vec<Missing>,
+    changed: &Notify,
+    routes: impl Fn() -> Vec<Arc<Route>>,
+    readiness: &Readiness,
+) {
+    loop {
+        let waits = !missing.is_empty();
+        tokio::select! {
+            () = changed.notified() => {
+                let now = look(&routes(), readiness).await;
+                for before in std::mem::replace(&mut missing, now) {
+                    let name = &before.route.name;
+                    if !missing.iter().any(|one| one.route.name == *name) {
+                        readiness.clear(Trouble::ToolUnreachable, name);
+                    }
+                }
             }
-            readiness.clear(Trouble::ToolUnreachable, &one.route.name);
-            let address = &*one.route.upstream.address;
-            tracing::info!(
-                route = &*one.route.name,
-                address,
-                "the tool can be reached now"
-            );
+            () = clock::sleep(AGAIN_EVERY), if waits => {
+                missing = still_missing(missing, readiness).await;
+            }
         }
-        missing = still;
     }
+}
+
+async fn still_missing(missing: Vec<Missing>, readiness: &Readiness) -> Vec<Missing> {
+    let mut still = Vec::new();
+    for one in missing {
+        if connect(&one.route.upstream.endpoint).await.is_err() {
+            still.push(one);
+            continue;
+        }
+        readiness.clear(Trouble::ToolUnreachable, &one.route.name);
+        let address = &*one.route.upstream.address;
+        tracing::info!(
+            route = &*one.route.name,
+            address,
+            "the tool can be reached now"
+        );
+    }
+    still
 }
 
 async fn connect(endpoint: &Endpoint) -> io::Result<()> {

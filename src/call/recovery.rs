@@ -255,13 +255,12 @@ impl Recovery {
                 self.tally.late_ended(now);
                 Step::Keep
             }
-            // A reversal in flight ends by its own bound; the row says how far it came.
-            Event::Draining if self.phase == Phase::Reversing => Step::Keep,
             Event::Denied => {
                 self.tally.withdraw_send();
                 self.over(Reason::Denied, chance)
             }
-            Event::LedgerFailed | Event::Draining => self.over(Reason::LedgerFailed, chance),
+            Event::LedgerFailed => self.over(Reason::LedgerFailed, chance),
+            Event::Draining => self.draining(chance),
             Event::DeadlinePassed => self.deadline_passed(chance),
             // A round has no caller, and what was begun for one is finished; answers are always
             // collected.

@@ -28,6 +28,15 @@ const RECEIPTS: &[Column] = &[
     ("DETAIL", "detail"),
 ];
 
+const UNDO: &[Column] = &[
+    ("UNDO REQUEST", "n"),
+    ("AT", "startedAt"),
+    ("RESULT", "result"),
+    ("STATUS", "status"),
+    ("MS", "durationMs"),
+    ("DETAIL", "detail"),
+];
+
 const DIFFERENCES: &[Column] = &[
     ("DIFFERENCE SEEN", "at"),
     ("BETWEEN", "kind"),
@@ -84,6 +93,7 @@ fn table(call: &Value) -> String {
         ("id made by", call["source"].clone()),
         ("upstream", call["upstream"].clone()),
         ("idempotency key", call["idempotencyKey"].clone()),
+        ("undone as", call["reversal"]["callId"].clone()),
         ("received", call["receivedAt"].clone()),
         ("updated", call["updatedAt"].clone()),
         ("dead letter", dead["state"].clone()),
@@ -96,12 +106,13 @@ fn table(call: &Value) -> String {
 /// What was tried, asked and contradicted, as far as anything was.
 pub(super) fn story(call: &Value) -> String {
     let parts = [
-        ("attempts", ATTEMPTS),
-        ("receipts", RECEIPTS),
-        ("differences", DIFFERENCES),
+        (&call["attempts"], ATTEMPTS),
+        (&call["receipts"], RECEIPTS),
+        (&call["reversal"]["attempts"], UNDO),
+        (&call["differences"], DIFFERENCES),
     ];
-    let tables = parts.into_iter().filter_map(|(member, columns)| {
-        let items = call[member].as_array().filter(|items| !items.is_empty())?;
+    let tables = parts.into_iter().filter_map(|(items, columns)| {
+        let items = items.as_array().filter(|items| !items.is_empty())?;
         Some(format!("\n{}", output::rows(items, columns)))
     });
     tables.collect()

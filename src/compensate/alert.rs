@@ -27,7 +27,7 @@ use crate::config::Route;
 use crate::config::alert::AlertRule;
 use crate::ledger::alert::Note;
 use crate::ledger::{Ledger, LedgerError, Told, Untold, Watch};
-use crate::telemetry::labels::Alert;
+use crate::telemetry::labels::{Alert, Bound};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::{Readiness, Trouble};
 use crate::upstream::{Core, Hook, HookFailure, SetupError};
@@ -229,6 +229,7 @@ impl Alerter {
                 return Ok(());
             }
         }
+        self.means.metrics.bounds.inc(Bound::AlertRows);
         tracing::warn!("more calls than one look can take are waiting to be told of");
         Ok(())
     }

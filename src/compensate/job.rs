@@ -22,6 +22,7 @@ use crate::flow::operate::{Ordered, Refusal};
 use crate::ledger::desk::job::{ItemEnd, Job, JobId, Taken};
 use crate::ledger::desk::{By, Decided, Verb};
 use crate::ledger::{LedgerError, RowId};
+use crate::telemetry::labels::Bound;
 use pace::Pace;
 
 /// Items of one job under way at once. A slow tool at a high rate reaches it; then the job is
@@ -99,6 +100,7 @@ impl Jobs {
         let mut pace = Pace::new(job.per_minute, clock.mono());
         let mut away = AWAY_FIRST;
         let job = Arc::new(job);
+        let mut full = false;
         while !self.stop.is_cancelled() {
             let room = match pace.due(clock.mono()) {
                 Err(wait) => {
@@ -108,7 +110,13 @@ impl Jobs {
                     }
                     continue;
                 }
-                Ok(due) => room(&slots, due, &job).await,
+                Ok(due) => {
+                    let was = std::mem::replace(&mut full, slots.available_permits() == 0);
+                    if full && !was {
+                        self.say_full(&job);
+                    }
+                    room(&slots, due).await
+                }
             };
             match self.take(&job, room.num_permits()).await {
                 Ok(taken) if taken.is_empty() => break,
@@ -130,6 +138,16 @@ impl Jobs {
             job = job.id.0,
             verb = job.verb.as_str(),
             "a bulk job has nothing to begin"
+        );
+    }
+
+    /// One line and one count for a stretch in which a job is slower than its rate.
+    fn say_full(&self, job: &Job) {
+        self.verbs.flow().metrics.bounds.inc(Bound::JobItems);
+        tracing::info!(
+            job = job.id.0,
+            at_once = AT_ONCE,
+            "a bulk job is slower than its rate: so many items are under way"
         );
     }
 
@@ -256,15 +274,8 @@ impl Jobs {
 }
 
 /// Room for as many items as are due, at least one; waits while there is none.
-async fn room(slots: &Arc<Semaphore>, due: usize, job: &Job) -> OwnedSemaphorePermit {
+async fn room(slots: &Arc<Semaphore>, due: usize) -> OwnedSemaphorePermit {
     let free = slots.available_permits();
-    if free == 0 {
-        tracing::info!(
-            job = job.id.0,
-            at_once = AT_ONCE,
-            "a bulk job is slower than its rate: so many items are under way"
-        );
-    }
     let wanted = due.min(free).clamp(1, TAKEN_MAX);
     let wanted = u32::try_from(wanted).unwrap_or(1);
     let room = Arc::clone(slots).acquire_many_owned(wanted).await;

@@ -22,6 +22,7 @@ use crate::flow::operate::{Order, Ordered};
 use crate::ledger::desk::job::{Cancelled, JobId, JobMade, NewJob};
 use crate::ledger::desk::{AuditId, By, Decided, Decision, OrderLine, Verb};
 use crate::ledger::{CallView, LedgerError, RowId, Verdict};
+use crate::telemetry::labels::Bound;
 use crate::upstream::Core;
 
 /// The operator's verbs of one process. Clones are the same.
@@ -161,12 +162,16 @@ impl Verbs {
                     per_minute = job.per_minute,
                     "a bulk job begins"
                 );
+                if job.beyond > 0 {
+                    self.flow.metrics.bounds.inc(Bound::JobRows);
+                }
                 self.made.notify_one();
             }
             JobMade::Joined(job) => {
                 tracing::info!(job = job.id.0, verb = verb.as_str(), %who, "joined a bulk job");
             }
             JobMade::TooMany => {
+                self.flow.metrics.bounds.inc(Bound::Jobs);
                 tracing::warn!(verb = verb.as_str(), %who, "too many bulk jobs run; none made");
             }
             JobMade::Nothing => {}

@@ -19,6 +19,7 @@ use crate::call::time::Mono;
 use crate::clock;
 use crate::flow::{Flow, Routes};
 use crate::ledger::{Due, LedgerError};
+use crate::telemetry::labels::Bound;
 use crate::upstream::Core;
 
 /// Between two questions while rounds are being made: what was begun is often due again soon.
@@ -136,6 +137,7 @@ impl Worker {
             }
         }
         // Every slot is taken: some round will end soon.
+        self.flow.metrics.bounds.inc(Bound::Rounds);
         Mood::Busy {
             until: self.core.clock.mono().after(BUSY_FOR),
         }

@@ -59,6 +59,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            calls: 10_000,
+            bodies: 256 << 20,
             async_calls: 4_096,
             connections_per_address: 10_000,
             headers: 100,

@@ -27,7 +27,9 @@ impl Config {
     /// The effective configuration as YAML.
     #[must_use]
     pub fn print(&self) -> String {
-        to_yaml(&self.effective())
+        let memory = self.memory(self.cores()).to_string();
+        let memory: String = memory.lines().map(|line| format!("# {line}\n")).collect();
+        memory + &to_yaml(&self.effective())
     }
 
     /// The effective configuration as JSON, key by key as in the file.
@@ -48,6 +50,8 @@ impl Config {
             "listen": self.listen.to_string(),
             "limits": {
                 "connections": self.limits.connections,
+                "calls": self.limits.calls,
+                "bodies": show_size(self.limits.bodies),
                 "async_calls": self.limits.async_calls,
                 "connections_per_address": self.limits.connections_per_address,
                 "headers": self.limits.headers,

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::header::HOST;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::allow::{self, Held};
 use super::call::{Call, Decider, Place, Sendable};
@@ -158,6 +159,11 @@ impl Flow {
     ) -> Told {
         let mut joins = true;
         crash::at(Point::Arrived);
+        // Held before the look: whoever lets the ledger go waits for it, or this call sees that.
+        let in_line = self.in_line.token();
+        if self.draining.is_cancelled() {
+            return visit.refused(allow::draining(), core);
+        }
         if let Err(problem) = self.find_place(core, &mut visit).await {
             return visit.refused(problem, core);
         }
@@ -168,7 +174,7 @@ impl Flow {
             };
             let known = match self.ledger.begin(new).await {
                 Ok(Begun::Claimed(claim)) => {
-                    return self.drive(core, visit, claim, lead).await;
+                    return self.drive(core, visit, (claim, in_line), lead).await;
                 }
                 Ok(Begun::Known(known)) if known.same_request => known,
                 Ok(Begun::KeyTaken(known)) if known.same_request => known,
@@ -214,7 +220,7 @@ impl Flow {
         self: &Arc<Self>,
         core: &Core,
         mut visit: Visit,
-        claim: Claim,
+        (claim, in_line): (Claim, TaskTrackerToken),
         lead: &Lead,
     ) -> Told {
         let place = visit.place.take();
@@ -239,6 +245,7 @@ impl Flow {
         };
         let mut drive = Drive::new(self, core, call, Decider::Line(machine), waiters);
         drive.received(received, recorded);
+        drive.in_line = Some(in_line);
         drive.held = Held::first(place);
         drive.run().await
     }

@@ -9,6 +9,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
 use super::Flow;
 use super::allow::{self, Held};
 use super::call::{Call, Decider, Place, Replies, Said};
@@ -50,6 +52,8 @@ pub(super) struct Drive {
     pub(super) times: Option<(Mono, Mono)>,
     /// What the send under way holds of the tool's limits.
     pub(super) held: Held,
+    /// Its record is this process's to write; given back where that ends.
+    pub(super) in_line: Option<TaskTrackerToken>,
     /// Waited since the last send.
     waited: Duration,
     draining_told: bool,
@@ -84,6 +88,7 @@ impl Drive {
     ) -> Box<Self> {
         Box::new(Self {
             late: LateSet::new(&flow.late, call.claim.row),
+            in_line: None,
             flow: Arc::clone(flow),
             core: core.clone(),
             call,
@@ -481,6 +486,7 @@ impl Drive {
     /// Nothing more is done here; what may still speak is heard in the background.
     pub(super) fn part(mut self: Box<Self>) {
         self.note();
+        self.in_line = None;
         if !self.late.is_empty() {
             let core = self.core.clone();
             let tasks = self.flow.tasks.clone();

@@ -6,11 +6,14 @@
 //! in between changes nothing for it. What a load does not change goes on as it is: connections,
 //! late exchanges, what is known about an endpoint.
 
+mod index;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::Method;
+use index::Index;
 
 use super::alike::Lines;
 use super::late::Allowance;
@@ -65,8 +68,15 @@ pub struct Receipts {
 /// The routes in use, first match wins.
 #[derive(Debug, Default)]
 pub struct Routes {
-    list: ArcSwap<Vec<Arc<Route>>>,
+    table: ArcSwap<Table>,
     limits: Arc<Limits>,
+}
+
+/// The routes of one load.
+#[derive(Debug, Default)]
+struct Table {
+    list: Arc<Vec<Arc<Route>>>,
+    index: Option<Index>,
 }
 
 /// What one load of the configuration builds its routes from.
@@ -132,11 +142,11 @@ impl Routes {
     ) -> Result<Ready, SetupError> {
         let noted = remembered.iter();
         let proofs = noted.map(|note| (&*note.endpoint, note.proof)).collect();
-        let before = self.list.load();
+        let before = self.table.load();
         let load = Load {
             proofs: &proofs,
             cores,
-            before: &before,
+            before: &before.list,
         };
         let made = written.iter().map(|conf| load.make(conf));
         made.collect::<Result<_, _>>().map(Ready)
@@ -149,21 +159,32 @@ impl Routes {
             Made::Same(route) => route,
             Made::New(parts) => Arc::new(Route::of(parts, metrics, &self.limits)),
         });
-        self.list.store(Arc::new(routes.collect()));
+        let list: Vec<Arc<Route>> = routes.collect();
+        let matchers: Vec<_> = list.iter().map(|route| &route.conf.matcher).collect();
+        self.table.store(Arc::new(Table {
+            index: Index::of(&matchers),
+            list: Arc::new(list),
+        }));
         let routes = self.all();
         let names = routes.iter().map(|route| &*route.conf.name);
         let names: Vec<&str> = names.chain([ROUTE_NONE]).collect();
         metrics.keep_routes(&names);
+        self.limits.keep(&routes);
     }
 
     /// The first route that matches.
     #[must_use]
     pub fn find(&self, host: Option<&str>, path: &str, method: &Method) -> Option<Arc<Route>> {
-        let routes = self.list.load();
-        routes
-            .iter()
-            .find(|route| route.conf.matcher.matches(host, path, method))
-            .cloned()
+        let table = self.table.load();
+        let takes = |route: &&Arc<Route>| route.conf.matcher.matches(host, path, method);
+        let found = match &table.index {
+            None => table.list.iter().find(takes),
+            Some(index) => {
+                let candidates = index.candidates(host, path);
+                candidates.map(|at| &table.list[at]).find(takes)
+            }
+        };
+        found.cloned()
     }
 
     /// The route with this name, or the one that had it before.
@@ -171,15 +192,15 @@ impl Routes {
     pub fn named(&self, name: &str) -> Option<Arc<Route>> {
         let has = |route: &&Arc<Route>| *route.conf.name == *name;
         let had = |route: &&Arc<Route>| route.conf.formerly.iter().any(|old| **old == *name);
-        let routes = self.list.load();
-        let found = routes.iter().find(has);
-        found.or_else(|| routes.iter().find(had)).cloned()
+        let table = self.table.load();
+        let found = table.list.iter().find(has);
+        found.or_else(|| table.list.iter().find(had)).cloned()
     }
 
     /// All of them, in order.
     #[must_use]
     pub fn all(&self) -> Arc<Vec<Arc<Route>>> {
-        self.list.load_full()
+        Arc::clone(&self.table.load().list)
     }
 }
 

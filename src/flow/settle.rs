@@ -4,6 +4,7 @@
 //! believes dead. A success may be told while its record is on its way, as long as the tool can be
 //! asked about it; the record is then pursued in the background until it is written.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
@@ -18,10 +19,10 @@ use super::{reading, record};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Outcome, Reading};
 use crate::call::receipt::State;
-use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Step};
+use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Reason, Step};
 use crate::crash::{self, Point};
 use crate::ledger::{Fact, FactWritten, News, SettledBy, Verdict, Written};
-use crate::telemetry::labels::{AvoidedBy, Round};
+use crate::telemetry::labels::{AvoidedBy, Bound, Round};
 use crate::telemetry::log::CallLine;
 use crate::upstream::Answer;
 
@@ -255,8 +256,37 @@ impl Drive {
         unresolved
     }
 
-    /// What went wrong last, for people: the last attempt of this run, and the last receipt.
+    /// What went wrong last, for people: the last attempt of this run, the last receipt, and what
+    /// cut a pass short that might have done more. A call that leaves the line keeps its reason
+    /// in a column of its own.
     fn last_error(&self, parking: Parking) -> Arc<str> {
+        let learnt = self.learnt(parking);
+        let cut = match parking.reason {
+            Reason::Denied | Reason::LedgerFailed | Reason::Drain => parking.reason.as_str(),
+            Reason::RetriesExhausted
+            | Reason::Deadline
+            | Reason::RetryAfter
+            | Reason::NoReceipt
+            | Reason::NeverSent
+            | Reason::Crash
+            | Reason::Cancelled
+            | Reason::StreamCut
+            | Reason::RoundsExhausted
+            | Reason::RouteChanged
+            | Reason::ReportedFailure
+            | Reason::CredentialNotKept
+            | Reason::ReversalRefused
+            | Reason::ReversalIncomplete
+            | Reason::ReversalUnclear
+            | Reason::Impossible => return learnt,
+        };
+        if self.call.place == Place::Line || *learnt == *cut {
+            return learnt;
+        }
+        Arc::from(format!("{learnt}; {cut}"))
+    }
+
+    fn learnt(&self, parking: Parking) -> Arc<str> {
         if let Some(undone) = self.undone {
             return Arc::from(match undone {
                 Outcome::Answered(reading) => {
@@ -359,23 +389,52 @@ impl Drive {
         let told = self.call.told(Word::Answered, sends, shown);
         let (core, tasks) = (self.core.clone(), self.flow.tasks.clone());
         drop(core.spawn(tasks.track_future(async move {
-            let report = passed.await;
+            let mut passed = pin!(passed);
+            let draining = self.flow.draining.clone();
+            let (report, parked) = tokio::select! {
+                biased;
+                report = &mut passed => (report, false),
+                () = draining.cancelled() => {
+                    let parked = self.park_streaming().await;
+                    (passed.await, parked)
+                }
+            };
             crash::at(Point::Streaming);
             let reading = Reading::by_status(status);
             let outcome = match report.broken {
                 None => Outcome::Answered(reading),
                 Some(why) => Outcome::Unclear(why),
             };
+            if report.broken.is_none() && report.kept.is_none() {
+                self.flow.metrics.bounds.inc(Bound::KeptResponse);
+            }
             let kept = record::passed(status, &headers, &report);
             self.replies.put(n, Said::Kept(kept));
-            let step = self.on(Event::Attempted {
-                outcome,
-                retry_after: None,
-                open: false,
-            });
-            drop(self.run_from(step).await);
+            match outcome {
+                Outcome::Answered(reading) if parked => self.told_late(n, reading).await,
+                Outcome::Unclear(_) | Outcome::NotSent(_) if parked => {}
+                Outcome::Answered(_) | Outcome::Unclear(_) | Outcome::NotSent(_) => {
+                    let step = self.on(Event::Attempted {
+                        outcome,
+                        retry_after: None,
+                        open: false,
+                    });
+                    drop(self.run_from(step).await);
+                }
+            }
         })));
         told
+    }
+
+    /// The process cannot wait for the end of an answer that is being passed on: the call is
+    /// parked, and the answer goes on. Whether it was.
+    async fn park_streaming(&mut self) -> bool {
+        let Step::Park(parking) = self.on(Event::Draining) else {
+            return false;
+        };
+        self.parked(parking).await;
+        self.in_line = None;
+        true
     }
 }
 

@@ -47,6 +47,8 @@ pub(super) struct Floor {
     pub(super) settings: Arc<Settings>,
     /// Lines about HTTP/2 callers that were cut off.
     abuse: Mutex<Gate>,
+    /// Connections are asked to leave with their next answer.
+    pub(super) leaving: CancellationToken,
     /// No new work.
     pub(super) draining: CancellationToken,
     /// Calls that run, also those whose caller has left.
@@ -101,6 +103,7 @@ impl Floor {
             bounds,
             settings,
             abuse: Mutex::default(),
+            leaving: CancellationToken::new(),
             draining: CancellationToken::new(),
             calls: TaskTracker::new(),
             open: TaskTracker::new(),

@@ -102,6 +102,18 @@ impl Options {
     }
 }
 
+/// Looks whether the file could be opened once its lock is free, without changing it. A file that
+/// is not there can be made.
+///
+/// # Errors
+/// It is not a ledger, is newer than this program, or cannot be read.
+pub fn examine(path: &Path) -> Result<(), LedgerError> {
+    if !path.exists() {
+        return Ok(());
+    }
+    open::inspect(&open::reader(path)?, path)
+}
+
 impl SqliteLedger {
     /// Locks and opens the file, brings its schema up to date and starts the threads.
     ///
@@ -198,7 +210,7 @@ impl SqliteLedger {
             });
             reply.send_with(answer, wakes);
         });
-        match self.shared.reads.push(read, Lane::Ordinary) {
+        match self.shared.read(read) {
             Ok(()) => pending,
             Err(error) => Pending::ready(Err(error)),
         }

@@ -191,6 +191,10 @@ labels! {
         Http2Abuse = "http2-abuse",
         /// `ledger.queue`: the call was refused as overloaded.
         LedgerQueue = "ledger-queue",
+        /// `limits.calls`: a request was refused as overloaded.
+        Calls = "calls",
+        /// `limits.bodies`: a request was refused, or an answer not kept.
+        Bodies = "bodies",
         /// `limits.async_calls`: a call was refused as overloaded.
         AsyncCalls = "async-calls",
         /// Callers who wait at a receipt: one was told at once.
@@ -205,6 +209,22 @@ labels! {
         Concurrency = "concurrency",
         /// `upstream.retry_budget.receipts`: a question was put off.
         ReceiptQueries = "receipt-queries",
+        /// The sum of `compensation.workers`: dead letters that are due wait for a round to end.
+        Rounds = "rounds",
+        /// Bulk jobs at once: one more was refused.
+        Jobs = "jobs",
+        /// Rows of one bulk job: what matched beyond them was left out.
+        JobRows = "job-rows",
+        /// Items of one bulk job under way at once: it is slower than its rate.
+        JobItems = "job-items",
+        /// Rows a preview asks about: it took a sample.
+        PreviewRows = "preview-rows",
+        /// The time of a preview: it ended before every row of it was asked about.
+        PreviewTime = "preview-time",
+        /// Rows one look for alerts takes: the rest is taken by the next.
+        AlertRows = "alert-rows",
+        /// Questions of operators at once: one was refused.
+        AdminRequests = "admin-requests",
         /// `body.max_kept_response`: an answer was passed on and not kept.
         KeptResponse = "kept-response",
     }
@@ -352,6 +372,18 @@ mod tests {
         closed::<Refusal>();
         closed::<Cause>();
         closed::<Answer>();
+    }
+
+    #[test]
+    fn every_bound_is_told_to_operators() {
+        let documented = include_str!("../../docs/operations.md");
+        for bound in Bound::all() {
+            let word = format!("`{}`", bound.word());
+            assert!(
+                documented.contains(&word),
+                "{word} is not in docs/operations.md"
+            );
+        }
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Metrics {
     families: Families,
     /// Times bounds were reached.
     pub bounds: Counters<Bound>,
+    /// Bytes of the bodies that are held.
+    pub bodies_held: IntGauge,
     /// Loads of the configuration after the first.
     pub reloads: Counters<Reload>,
     /// Log lines that standard error did not take.
@@ -152,6 +154,7 @@ impl Metrics {
         let registry = Registry::new();
         let families = Families::on(&registry);
         let bounds = counters(&registry, names::BOUNDS_REACHED);
+        let bodies_held = gauges(&registry, names::BODIES_HELD).with_label_values(NONE);
         let reloads = counters(&registry, names::CONFIG_RELOADS);
         let ledger_commit = histograms(&registry, names::LEDGER_COMMIT, &COMMIT_BUCKETS);
         let last_reload = gauges(&registry, names::CONFIG_LAST_RELOAD).with_label_values(NONE);
@@ -169,6 +172,7 @@ impl Metrics {
             registry,
             families,
             bounds: Counters::of(&bounds, None),
+            bodies_held,
             reloads: Counters::of(&reloads, None),
             log_lines_dropped: dropped.with_label_values(NONE),
             ledger_commit: ledger_commit.with_label_values(NONE),

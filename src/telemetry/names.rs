@@ -89,6 +89,8 @@ names! {
         "One group commit of the ledger.";
     BOUNDS_REACHED = "callgate_bounds_reached_total", Some("bound"), false,
         "Times a configured bound turned work away or cut it short.";
+    BODIES_HELD = "callgate_bodies_held_bytes", None, false,
+        "Memory that bodies take which count against limits.bodies.";
     LOG_LINES_DROPPED = "callgate_log_lines_dropped_total", None, false,
         "Log lines lost because standard error did not take them in time.";
     CONFIG_RELOADS = "callgate_config_reloads_total", Some("result"), false,

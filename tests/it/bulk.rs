@@ -6,8 +6,11 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::Instant;
 
-/// Rows of the job that is killed twice. By hand it was a thousand (docs/operations.md).
-const ROWS: usize = 150;
+/// Rows of the job that is killed twice; `tests/run soak` sets a thousand.
+fn killed_rows() -> usize {
+    let rows = std::env::var("CALLGATE_BULK_ROWS").ok();
+    rows.map_or(150, |rows| rows.parse().expect("a number of rows"))
+}
 
 /// Begun in a second.
 const RATE: u64 = 100;
@@ -73,11 +76,12 @@ fn resend_all() -> Value {
 
 #[test]
 fn a_bulk_resend_killed_twice_does_every_row_once() {
-    let mut world = world(ROWS);
+    let rows = killed_rows();
+    let mut world = world(rows);
     let job = world.gateway.make_job(&resend_all());
     assert_eq!(
         (&job["total"], &job["joined"]),
-        (&json!(ROWS), &json!(false))
+        (&json!(rows), &json!(false))
     );
     // Somebody else wants the same: one job.
     let joined = world.gateway.make_job(&resend_all());
@@ -88,20 +92,20 @@ fn a_bulk_resend_killed_twice_does_every_row_once() {
     for share in [30, 60] {
         world
             .gateway
-            .wait_ended(&job["job"], ROWS * share / 100, ROWS);
+            .wait_ended(&job["job"], rows * share / 100, rows);
         world.crash();
     }
-    let done = world.gateway.wait_ended(&job["job"], ROWS, ROWS);
+    let done = world.gateway.wait_ended(&job["job"], rows, rows);
     assert_eq!(done["state"], "DONE", "{done}");
-    assert_eq!(done["results"], json!({ "settled": ROWS }), "{done}");
+    assert_eq!(done["results"], json!({ "settled": rows }), "{done}");
     let effects = world.tool.pages().effects.clone();
     let distinct: BTreeSet<_> = effects.iter().collect();
-    assert_eq!((effects.len(), distinct.len()), (ROWS, ROWS), "each once");
+    assert_eq!((effects.len(), distinct.len()), (rows, rows), "each once");
     let settled = world
         .gateway
         .admin("/api/v1/dead-letters?state=SETTLED&limit=1000")
         .json();
-    assert_eq!(settled["items"].as_array().map(Vec::len), Some(ROWS));
+    assert_eq!(settled["items"].as_array().map(Vec::len), Some(rows));
     let items = format!("/api/v1/jobs/{}/items?limit=1000", job["job"]);
     let items = world.gateway.admin(&items).json();
     let items = items["items"].as_array().expect("a list").clone();
@@ -181,4 +185,37 @@ fn a_preview_asks_and_sends_nothing_and_a_job_keeps_its_rate() {
         .gateway
         .told(Call::new("POST", "/api/v1/jobs"), &everything);
     assert_eq!(status, 400, "an empty filter needs `all`: {told}");
+}
+
+#[test]
+fn the_bounds_of_bulk_work_are_told_and_counted() {
+    // More than a preview asks about.
+    let rows = 201;
+    let world = world(rows);
+    let reached = |bound: &str| {
+        let metrics = world.gateway.metrics();
+        metrics.value("callgate_bounds_reached_total", &[("bound", bound)])
+    };
+    let wanted = json!({ "verb": "receipt", "filter": { "route": "tool" } });
+    let (_, found) = world
+        .gateway
+        .told(Call::new("POST", "/api/v1/jobs/preview"), &wanted);
+    assert_eq!(
+        (&found["matching"], &found["complete"]),
+        (&json!(rows), &json!(false))
+    );
+    assert_eq!(reached("preview-rows"), 1.0);
+    // Sixteen that go on for hours, each with a filter of its own.
+    for n in 1..=16 {
+        let filter = json!({ "older_than": format!("{n}ms") });
+        let slow = json!({ "verb": "receipt", "filter": filter, "per_minute": 1 });
+        world.gateway.make_job(&slow);
+    }
+    assert_eq!(reached("jobs"), 0.0);
+    let one_more = json!({ "verb": "receipt", "all": true, "per_minute": 1 });
+    let (status, told) = world
+        .gateway
+        .told(Call::new("POST", "/api/v1/jobs"), &one_more);
+    assert!((400..=503).contains(&status), "{told}");
+    assert_eq!(reached("jobs"), 1.0);
 }

@@ -1,9 +1,10 @@
 //! A configuration that changes while calls run (C56), a bad one (C60), and the switch for resends.
 
 use crate::fixture::gateway::BINARY;
-use crate::fixture::{Act, Call, Config, Gate, Receipts, Script, World, ms};
+use crate::fixture::{Act, Call, Config, Gate, PATIENCE, Receipts, Script, World, ms};
 use serde_json::{Value, json};
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -244,6 +245,59 @@ fn c56_a_hundred_reloads_under_load_drop_no_connection_and_no_call() {
     );
 }
 
+#[test]
+fn c56_an_unchanged_limit_keeps_its_level_and_a_changed_one_is_in_force_at_once() {
+    let world = World::prompt_with(Script::new(), |config| config.route("limits/rate", "600/m"));
+    let mut client = world.gateway.client();
+    let mut n = 0;
+    let mut status = || {
+        n += 1;
+        client.call(&Call::with_id(&format!("level-{n}"))).status
+    };
+    let used_up = (0..2_000).any(|_| status() == 429);
+    assert!(used_up, "the rate lets everything in");
+    // The edge of a minute may fall into the test, and fills it up once.
+    let full_again = (0..20).filter(|_| {
+        assert_eq!(reload(&world).status, 200);
+        status() != 429
+    });
+    assert!(
+        full_again.count() <= 20 / 2,
+        "a reload that changes nothing fills it up"
+    );
+    let changed = world.config.clone().route("limits/rate", "7/m");
+    fs::write(world.gateway.config_file(), changed.yaml()).expect("written");
+    assert_eq!(reload(&world).status, 200);
+    let passed = (0..40).filter(|_| status() != 429).count();
+    assert!((7..=14).contains(&passed), "{passed} at 7/m");
+}
+
+#[test]
+fn a_reload_that_adds_a_tool_which_is_not_there_warns_as_the_start_does() {
+    let world = World::new(Script::new());
+    let nowhere = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let nowhere = nowhere.expect("a port").to_string();
+    let mut route = json!({ "name": "other", "match": { "path": "/other/**" }, "receipt": {} });
+    route["upstream"] = json!({ "url": format!("http://{nowhere}") });
+    let more = world.config.clone().set("routes/1", route);
+    let verbose = || world.gateway.admin("/readyz?verbose").text();
+    assert!(!verbose().contains(&nowhere));
+    fs::write(world.gateway.config_file(), more.yaml()).expect("written");
+    assert_eq!(reload(&world).status, 200);
+    let warned = world.gateway.log().wait(PATIENCE, |record| {
+        record["level"] == "warn" && record.to_string().contains(&nowhere)
+    });
+    let said = world.gateway.log_tail();
+    assert!(warned.is_some(), "nothing was said: {said}");
+    assert!(verbose().contains(&nowhere), "{}", verbose());
+    // It goes as it came.
+    fs::write(world.gateway.config_file(), world.config.yaml()).expect("written");
+    assert_eq!(reload(&world).status, 200);
+    world.gateway.wait_until("nobody misses it", || {
+        (!verbose().contains(&nowhere)).then_some(())
+    });
+}
+
 /// Turns the switch by the command line; what it prints.
 fn switched(world: &World, args: &[&str]) -> Value {
     let admin = format!("http://{}", world.gateway.admin);
@@ -310,4 +364,38 @@ fn resends_are_switched_off_and_on_for_a_route_and_for_all() {
         .output()
         .expect("the command runs");
     assert_eq!(unknown.status.code(), Some(4));
+}
+
+#[test]
+fn a_round_that_may_not_send_says_so() {
+    let script = Script::new()
+        .otherwise(Act::read_all().hang())
+        .receipts(Receipts::at_commit());
+    let world = World::with(script, |config| {
+        config
+            .set("defaults/timeouts/total", "600ms")
+            .set("defaults/timeouts/late", "300ms")
+            .set("defaults/compensation/resend", true)
+            .set(
+                "defaults/compensation/rounds",
+                json!(["50ms", "100ms", "60s"]),
+            )
+    });
+    let off = ["retries", "off", "--admin"];
+    let admin = format!("http://{}", world.gateway.admin);
+    let switched = Command::new(BINARY).args(off).arg(admin).status();
+    assert!(switched.expect("the command runs").success());
+    world.call(&Call::with_id("c1")).problem(504, "unresolved");
+    let shown = world.gateway.wait_until("two rounds", || {
+        let shown = world.gateway.admin("/api/v1/dead-letters/c1").json();
+        (shown["round"].as_u64() >= Some(2)).then_some(shown)
+    });
+    assert_eq!(shown["last_error"], "receipt NOT_FOUND; denied", "{shown}");
+    let why = world
+        .gateway
+        .admin("/api/v1/calls/c1/why")
+        .json()
+        .to_string();
+    assert!(why.contains("(receipt NOT_FOUND; denied)"), "{why}");
+    assert_eq!(world.tool.a(), 1);
 }

@@ -103,6 +103,24 @@ fn c39_a_failing_reversal_is_repeated_under_its_own_id_and_ends_with_a_human() {
         .map(|seen| seen.head.one("x-call-attempt").unwrap_or_default())
         .collect();
     assert_eq!(numbers, ["1", "2", "3", "4"]);
+    // Each of them stands in the document of the call, and in its story.
+    let told = &world.gateway.history("c39")["reversal"];
+    let rev = String::from_utf8(undone[0].id()).expect("an id is ASCII");
+    assert_eq!(told["callId"], json!(rev), "{told}");
+    let attempts = told["attempts"].as_array().expect("a list");
+    let seen: Vec<_> = attempts
+        .iter()
+        .map(|sent| (sent["n"].as_u64(), sent["status"].as_u64()))
+        .collect();
+    let expected: Vec<_> = (1..=4).map(|n| (Some(n), Some(500))).collect();
+    assert_eq!(seen, expected, "{told}");
+    assert!(attempts.iter().all(|sent| sent["durationMs"].is_number()));
+    let why = world.gateway.admin("/api/v1/calls/c39/why").json();
+    let why = why.to_string();
+    assert!(
+        why.contains(&format!("send 4 of it, under the id {rev}")),
+        "{why}"
+    );
     let same = |seen: &Seen| seen.id() == undone[0].id() && seen.body() == undone[0].body();
     assert!(undone.iter().all(same), "every send is the same request");
     is_over(&world);

@@ -238,7 +238,7 @@ impl State {
         let wanted = self.plan.callers.iter().any(|script| {
             script.wants == sent.body && script.id.as_ref().is_none_or(|own| *own == id)
         });
-        if !wanted {
+        if !wanted && !self.is_rows(&sent.body, &id) {
             self.breaks("one id per call", &format!("{} arrives as {id}", sent.body));
         }
     }
@@ -326,6 +326,7 @@ impl State {
 
     /// Everything that must hold when a world has come to its end.
     pub(crate) fn all_holds(&mut self) {
+        self.files_hold();
         let ids: Vec<String> = self.truth.calls.keys().cloned().collect();
         for key in self.truth.keys.keys().cloned().collect::<Vec<_>>() {
             self.key_has_one_effect(&key);

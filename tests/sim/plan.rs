@@ -7,6 +7,7 @@ use std::time::Duration;
 use callgate::flow::Prefer;
 
 use crate::dice::Dice;
+use crate::files::File;
 
 /// The longest a request of a prompt network is under way, in ms.
 pub(crate) const PROMPT_MS: u64 = 300;
@@ -15,6 +16,9 @@ pub(crate) const LAG_MS: u64 = 150;
 /// Parts the second sequence of draws from the first; such that it adds nothing to the worlds that
 /// are kept from before it.
 const MORE: u64 = 0x6b65_7a19;
+
+/// The same, for the worlds in which another gateway takes over.
+const HANDOVER: u64 = 0x4a4d_0a00;
 /// Rounds of the queue; the last one only asks.
 pub(crate) const ROUNDS: u32 = 3;
 /// The longest run of the tool, in ms.
@@ -30,11 +34,15 @@ pub(crate) struct Plan {
     pub(crate) disk: DiskPlan,
     pub(crate) rules: Rules,
     pub(crate) callers: Vec<Script>,
+    pub(crate) files: Vec<File>,
     pub(crate) ends: Vec<EndPlan>,
     /// The wall clock is stepped, at this time and by so many ms.
     pub(crate) step: Option<(u64, i64)>,
     /// A second gateway on the same ledger begins so long after each start of the first one.
     pub(crate) twin: Option<u64>,
+    /// Another gateway takes over the ledger so long after each start: the earlier one lets go of
+    /// what it holds, and its exchanges go on.
+    pub(crate) handover: Option<u64>,
     /// An operator orders something about each call that waits for a human.
     pub(crate) orders: bool,
     /// The product's own worker makes the rounds, instead of a plain loop.
@@ -228,19 +236,34 @@ impl Plan {
             callers,
             ends: Self::ends(d, quiet),
             real_worker: d.percent(15),
-            // A tool that forgets and a clock that jumps are too much at once: nobody could tell.
-            step: (!quiet && tool.retention_ms.is_none() && d.percent(15)).then(|| {
-                let by = [-3_600_000, -60_000, -700, 700, 60_000, 3_600_000];
-                (d.within(1, 40_000), d.pick(&by))
-            }),
+            step: Self::step(d, quiet, &tool),
             tool,
             net,
             disk,
             twin: None,
+            handover: None,
             orders: false,
+            files: Vec::new(),
         };
         // A sequence of its own, so that what was drawn before stays as it was.
-        plan.with_more(&mut Dice::new(seed ^ MORE))
+        let plan = plan.with_more(&mut Dice::new(seed ^ MORE));
+        let mut plan = plan.with_handover(&mut Dice::new(seed ^ HANDOVER));
+        plan.files = File::drawn(seed, &plan.rules, &plan.callers);
+        plan
+    }
+
+    /// A tool that forgets and a clock that jumps are too much at once: nobody could tell.
+    fn step(d: &mut Dice, quiet: bool, tool: &ToolPlan) -> Option<(u64, i64)> {
+        (!quiet && tool.retention_ms.is_none() && d.percent(15)).then(|| {
+            let by = [-3_600_000, -60_000, -700, 700, 60_000, 3_600_000];
+            (d.within(1, 40_000), d.pick(&by))
+        })
+    }
+
+    fn with_handover(mut self, d: &mut Dice) -> Self {
+        let alone = self.twin.is_none() && !self.quiet;
+        self.handover = (alone && d.percent(15)).then(|| d.within(1, 8_000));
+        self
     }
 
     /// Keys, new ids, a second gateway, routes without effects.

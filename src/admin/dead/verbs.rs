@@ -113,9 +113,7 @@ pub(super) async fn discard(
     of: Of,
     said: Said<Reason>,
 ) -> Answer {
-    let why = reason(said?.0.reason, "reason", true)?;
-    let call = one_call(&admin, &id?.0, of?.0.client.as_deref()).await?;
-    decide(&admin, &call, Verb::Discard, (who, why)).await
+    give_up(&admin, Verb::Discard, who, (id, of, said)).await
 }
 
 pub(super) async fn release_key(
@@ -125,9 +123,19 @@ pub(super) async fn release_key(
     of: Of,
     said: Said<Reason>,
 ) -> Answer {
+    give_up(&admin, Verb::ReleaseKey, who, (id, of, said)).await
+}
+
+/// A decision that nobody takes without saying why.
+async fn give_up(
+    admin: &Admin,
+    verb: Verb,
+    who: Operator,
+    (id, of, said): (Id, Of, Said<Reason>),
+) -> Answer {
     let why = reason(said?.0.reason, "reason", true)?;
-    let call = one_call(&admin, &id?.0, of?.0.client.as_deref()).await?;
-    decide(&admin, &call, Verb::ReleaseKey, (who, why)).await
+    let call = one_call(admin, &id?.0, of?.0.client.as_deref()).await?;
+    decide(admin, &call, verb, (who, why)).await
 }
 
 /// Performs a decision and says what was there before and what is there now.

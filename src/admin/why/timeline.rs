@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::made_by;
+use crate::call::id::CallId;
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::receipt::{Answer, Doubt, State};
 use crate::call::time::Wall;
+use crate::entropy;
 use crate::ledger::desk::AuditLine;
 use crate::ledger::story::{Life, PastEnd, Story};
 use crate::ledger::{CallView, DeadState, Entry, SettledBy, Settlement};
@@ -83,6 +85,7 @@ fn acted(act: &AuditLine) -> String {
 
 fn present(call: &CallView) -> Vec<Line> {
     let mut teller = Teller::new(call.life, &call.upstream);
+    teller.undo_id = Some(entropy::reversal_id(&call.client, &call.call_id));
     let key = call.idempotency_key.as_deref();
     let key = key.map_or_else(String::new, |key| format!(", key {}", visible(key)));
     teller.say(
@@ -167,6 +170,8 @@ struct Teller<'a> {
     lines: Vec<Line>,
     /// The end of the step before, while a wait would be one of the line.
     before: Option<Wall>,
+    /// The id of its undo request, where it is known.
+    undo_id: Option<CallId>,
     /// Who worked on it before.
     owner: Option<String>,
 }
@@ -178,6 +183,7 @@ impl<'a> Teller<'a> {
             upstream,
             lines: Vec::new(),
             before: None,
+            undo_id: None,
             owner: None,
         }
     }
@@ -246,10 +252,17 @@ impl<'a> Teller<'a> {
                 round,
                 ..
             } => parked(*state, reason, *round),
-            Entry::Reversing { n, .. } => format!(
-                "The undo request was sent (send {n} of it); from here on nothing is sent for the \
-                 call itself."
-            ),
+            Entry::Reversing { n, .. } => {
+                let id = self
+                    .undo_id
+                    .as_ref()
+                    .map(|id| format!(", under the id {id}"));
+                let id = id.unwrap_or_default();
+                format!(
+                    "The undo request was sent (send {n} of it{id}); from here on nothing is sent \
+                     for the call itself."
+                )
+            }
             Entry::Undone {
                 n,
                 outcome,

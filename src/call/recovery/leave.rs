@@ -68,6 +68,29 @@ impl Recovery {
         }
     }
 
+    /// The process ends. The next one makes this round anew, also the last, so that a restart
+    /// brings no call to a human; only a round that has sent already is used up.
+    pub(super) fn draining(&mut self, chance: Chance) -> Step {
+        match (self.errand, self.phase) {
+            // A reversal in flight ends by its own bound; the row says how far it came.
+            (_, Phase::Reversing | Phase::Ended) => Step::Keep,
+            (Errand::Undo, _) | (Errand::Round(_), Phase::InFlight | Phase::AskingAgain) => {
+                self.over(Reason::Drain, chance)
+            }
+            (
+                Errand::Round(_) | Errand::Repeat(_) | Errand::Order(_),
+                Phase::New
+                | Phase::Asking
+                | Phase::Resting(_)
+                | Phase::Closing(_)
+                | Phase::Settling(_)
+                | Phase::Confirming(_)
+                | Phase::InFlight
+                | Phase::AskingAgain,
+            ) => self.as_before(Reason::Drain),
+        }
+    }
+
     fn next_round(&mut self, round: usize, reason: Reason, chance: Chance) -> Step {
         let rounds = &self.policy.compensation.rounds;
         // A first send that was owed to the very end deserves one question more, too.

@@ -298,6 +298,28 @@ fn past_the_last_round_only_a_gateway_that_still_works_on_the_call_is_asked_agai
     }
 }
 
+#[test]
+fn a_round_that_is_cut_short_says_by_what_and_a_drain_leaves_it_to_the_next_process() {
+    for round in [1, 2] {
+        for asked in [&[][..], &SENT[..1], &SENT[..3]] {
+            let cut = after(resending(), round, &[asked, &[Event::Draining]].concat());
+            if round == 1 || asked.is_empty() {
+                assert_eq!(reason(cut), (Reason::Drain, Parked::AsBefore), "{asked:?}");
+            }
+        }
+    }
+    // It has sent: that was this round's.
+    let sent = [&SENT[..4], &[Event::Draining]].concat();
+    assert_eq!(reason(after(resending(), 1, &sent)), (Reason::Drain, NEXT));
+    let denied = [&SENT[..4], &[Event::Denied]].concat();
+    assert_eq!(
+        reason(after(resending(), 1, &denied)),
+        (Reason::Denied, NEXT)
+    );
+    let failed = after(policy(), 1, &[Event::LedgerFailed]);
+    assert_eq!(reason(failed), (Reason::LedgerFailed, NEXT));
+}
+
 /// A pass for a caller who waits twenty seconds, over a call sent `sends` times, last a while ago.
 fn repeat_of(policy: Policy, sends: u8, sending: Sending) -> Recovery {
     let patience = Patience {

@@ -13,6 +13,7 @@ use crate::call::receipt::Answer;
 use crate::clock;
 use crate::flow::operate::{Order, Ordered};
 use crate::ledger::{DeadLetter, Filter, LedgerError, Verdict};
+use crate::telemetry::labels::Bound;
 
 /// Rows asked about at most; past it an even sample of this many.
 pub const ASKED_MAX: usize = 200;
@@ -97,10 +98,15 @@ impl Verbs {
             matching: sample.matching,
             ..Preview::default()
         };
+        let bounds = &self.flow.metrics.bounds;
+        if sample.matching > sample.items.len() as u64 {
+            bounds.inc(Bound::PreviewRows);
+        }
         let asking = self.ask_all(sample.items, &mut preview);
         tokio::select! {
             () = asking => {}
             () = clock::sleep(PATIENCE) => {
+                bounds.inc(Bound::PreviewTime);
                 tracing::info!("a preview ended before every row of it was asked about");
             }
         }

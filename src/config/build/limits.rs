@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Builder;
 use super::scope::Scope;
+use crate::config::Config;
 use crate::config::file::read::Value;
 use crate::config::limits::{Adaptive, Concurrency, Rate, RetryBudget, RouteLimits};
 use crate::config::route::Route;
@@ -14,6 +15,20 @@ impl Builder<'_> {
             rate: self.parsed(scope, "rate", Rate::parse),
             client_rate: self.parsed(scope, "client_rate", Rate::parse),
             client_concurrent: written(scope, "client_concurrent"),
+        }
+    }
+
+    /// A request body that could never find room would be refused for ever.
+    pub(super) fn judge_bodies(&mut self, limits: &Scope<'_>, config: &Config) {
+        let room = config.limits.bodies;
+        let longest = config.routes.iter().max_by_key(|it| it.body.max_request);
+        if let Some(route) = longest.filter(|route| route.body.max_request > room) {
+            let message = format!(
+                "the route {:?} takes bodies of {} bytes (body.max_request), which would never \
+                 find room; raise this one, or lower that",
+                route.name, route.body.max_request
+            );
+            self.refuse(&limits.blame(&["bodies"]), message);
         }
     }
 

@@ -103,6 +103,8 @@ fn every_key_means_what_it_says_at_the_top() {
     let secs = Duration::from_secs;
     let limits = Limits {
         connections: 5,
+        calls: 4,
+        bodies: 8 << 20,
         async_calls: 7,
         connections_per_address: 3,
         headers: 6,

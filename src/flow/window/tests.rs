@@ -1,19 +1,14 @@
 //! Windows by the calendar, and calls that are repeated past the end of theirs, in virtual time.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Version};
 use parking_lot::Mutex;
-use tokio::io::{
-    AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -30,7 +25,7 @@ use crate::ledger::{Ledger, Owner};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
 use crate::upstream::headers::Node;
-use crate::upstream::{Core, StandIn};
+use crate::upstream::{Core, Pipe, StandIn};
 
 /// The keys of `{text}{window}` first seen at these times, in Berlin.
 fn keys(window: Piece, times: &[&str]) -> Vec<String> {
@@ -127,8 +122,6 @@ struct Tool {
     slow: Duration,
 }
 
-struct Pipe(DuplexStream);
-
 impl World {
     fn start(slow: Duration) -> Self {
         let text = "node: test\nledger: { url: 'memory:' }\nroutes:\n- name: r\n  \
@@ -166,6 +159,7 @@ impl World {
             promises: Promises::new(8),
             late: Arc::new(LateRegistry::default()),
             draining: CancellationToken::new(),
+            in_line: TaskTracker::new(),
             tasks: TaskTracker::new(),
         };
         Self {
@@ -284,40 +278,4 @@ async fn a_replay_after_midnight_makes_the_window_of_the_id_run_anew() {
     // Forgotten, and so first seen anew.
     assert_eq!(world.call("a", "p").await.word, Word::Answered);
     assert_eq!(world.sent(), ["p/2026-11-30", "p/2026-12-04"]);
-}
-
-impl AsyncRead for Pipe {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, into)
-    }
-}
-
-impl AsyncWrite for Pipe {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
-}
-
-impl StandIn for Pipe {
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    fn reset(&mut self) {}
 }

@@ -69,11 +69,14 @@ pub(super) fn recover(
     Ok(recovered)
 }
 
+/// Unsettled and not in the queue: in line. However many wait in the queue, the index leads past
+/// them.
+pub(super) const ORPHANS: &str = "SELECT id, life, sends > 0, promised FROM calls \
+    WHERE purge_at IS NULL AND parked = 0 AND owner <> ?1 AND lease_until <= ?2";
+
 fn orphans(db: &Db, owner: &Owner, lease_limit: i64) -> rusqlite::Result<Vec<Orphan>> {
-    let sql = "SELECT id, life, sends > 0, promised FROM calls \
-               WHERE purge_at IS NULL AND parked = 0 AND owner <> ?1 AND lease_until <= ?2";
     db.conn
-        .prepare_cached(sql)?
+        .prepare_cached(ORPHANS)?
         .query_map(params![owner.as_str(), lease_limit], |row| {
             Ok(Orphan {
                 row: RowId(row.get(0)?),

@@ -1,17 +1,13 @@
 //! A receiver of alerts in virtual time: keeps what arrives, answers by plan.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::io::{
-    AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-use crate::upstream::{Dialling, StandIn, StandInDialer};
+use crate::upstream::{Dialling, Pipe, StandIn, StandInDialer};
 
 /// What the receiver does with the n-th thing it is asked, from 1.
 #[derive(Clone, Copy)]
@@ -141,43 +137,5 @@ async fn read_request(socket: &mut DuplexStream) -> Option<(String, String)> {
             Ok(0) | Err(_) => return None,
             Ok(count) => read.extend_from_slice(&piece[..count]),
         }
-    }
-}
-
-struct Pipe(DuplexStream);
-
-impl StandIn for Pipe {
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    fn reset(&mut self) {}
-}
-
-impl AsyncRead for Pipe {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Pipe {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
