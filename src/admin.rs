@@ -14,6 +14,7 @@ mod document;
 mod health;
 mod jobs;
 mod listener;
+mod openapi;
 pub mod operator;
 mod problem;
 mod shed;
@@ -120,7 +121,8 @@ pub fn router(admin: Arc<Admin>) -> Router {
     let open = Router::new()
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
-        .route("/metrics", get(health::metrics));
+        .route("/metrics", get(health::metrics))
+        .route("/openapi.json", get(openapi::document));
     let guarded = Router::new()
         .route("/api/v1/calls/{id}", get(api::call))
         .route("/api/v1/calls/{id}/why", get(why::why))
@@ -220,10 +222,8 @@ fn starting() -> Problem {
 }
 
 async fn nothing_here() -> Problem {
-    let detail = "The operator's listener has /metrics, /livez, /readyz, /api/v1/calls/{id}, \
-                  /api/v1/calls/{id}/why, /api/v1/dead-letters, /api/v1/dead-letters/{id} and its \
-                  verbs, /api/v1/differences, /api/v1/jobs, /api/v1/batches, /api/v1/config, \
-                  /api/v1/reload and /api/v1/retries. Callers' requests go to the other address \
+    let detail = "The operator's listener has no such address; /openapi.json lists those it has, \
+                  beside /metrics, /livez and /readyz. Callers' requests go to the other address \
                   (`listen`).";
     Problem::new(Code::NoRoute, detail)
 }

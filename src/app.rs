@@ -12,12 +12,15 @@ mod door;
 mod drain;
 pub mod error;
 pub mod gateway;
+pub mod handover;
 mod log;
+pub mod notify;
 pub mod probe;
+mod process;
 mod reach;
 mod reload;
 mod signals;
-mod sockets;
+pub mod sockets;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -32,9 +35,12 @@ use crate::telemetry::log::Log;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
 
+pub use build::Entrance;
 pub use drain::Stopped;
 pub use error::StartError;
 pub use gateway::Gateway;
+pub use handover::{Invocation, Predecessor};
+pub use notify::Manager;
 
 /// What a gateway stands on: its time, its chance, and what is seen of it. Clones are the same.
 #[derive(Clone)]
@@ -47,6 +53,22 @@ pub struct Ground {
     pub metrics: Arc<Metrics>,
     /// What is wrong, if anything.
     pub readiness: Arc<Readiness>,
+}
+
+/// What a process begins with.
+pub struct Begin {
+    /// Its configuration.
+    pub config: Config,
+    /// The file that came from.
+    pub source: Option<Source>,
+    /// What it stands on.
+    pub ground: Ground,
+    /// What another process gave it.
+    pub entrance: Entrance,
+    /// The service manager.
+    pub manager: Manager,
+    /// The command that starts another one like it; without it none takes over.
+    pub invocation: Option<Invocation>,
 }
 
 /// How a served gateway ended.
@@ -91,70 +113,19 @@ impl Default for Ground {
 }
 
 /// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once. SIGHUP, and a
-/// change of the file it came from (`source`), load the configuration anew. `serving` is
-/// called once callers are served. Blocks; must not be called inside a runtime.
+/// change of the file it came from, load the configuration anew. SIGUSR2 starts the same command
+/// once more, which takes over. `serving` is called once callers are served. Blocks; must not be
+/// called inside a runtime.
 ///
 /// # Errors
 /// Why it did not start.
-pub fn serve(
-    config: Config,
-    source: Option<Source>,
-    ground: Ground,
-    serving: impl FnOnce(&Gateway),
-) -> Result<Ended, StartError> {
+pub fn serve(begin: Begin, serving: impl FnOnce(&Gateway)) -> Result<Ended, StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(StartError::system("a runtime"))?;
-    let ended = runtime.block_on(until_told((config, source), ground, serving));
+    let ended = runtime.block_on(process::live(begin, serving));
     // Whoever is told twice does not wait for a thread that still starts.
     runtime.shutdown_background();
     ended
-}
-
-async fn until_told(
-    (config, source): (Config, Option<Source>),
-    ground: Ground,
-    serving: impl FnOnce(&Gateway),
-) -> Result<Ended, StartError> {
-    let mut signals = signals::Signals::listen().map_err(StartError::system("signal handlers"))?;
-    let mut starting = tokio::task::spawn_blocking(move || Gateway::follow(config, source, ground));
-    let started = tokio::select! {
-        biased;
-        started = &mut starting => Some(started),
-        () = signals.told_to_stop() => None,
-    };
-    let mut gateway = match started {
-        Some(started) => {
-            let mut gateway = started.map_err(|_| StartError::Died)??;
-            serving(&gateway);
-            loop {
-                tokio::select! {
-                    told = signals.told() => match told {
-                        signals::Told::Stop => break,
-                        signals::Told::Reload => gateway.reload(),
-                    },
-                    // It ends by itself only when its background thread dies.
-                    _ = gateway.stopped() => return Err(StartError::Died),
-                }
-            }
-            gateway
-        }
-        // Told while it starts, it ends as one that serves does: callers may be there already,
-        // since sockets open before their owner has the handle.
-        None => tokio::select! {
-            started = starting => started.map_err(|_| StartError::Died)??,
-            () = signals.told_to_stop() => return Ok(at_once()),
-        },
-    };
-    gateway.begin_to_stop();
-    tokio::select! {
-        stopped = gateway.stopped() => stopped.map(Ended::Drained).ok_or(StartError::Died),
-        () = signals.told_to_stop() => Ok(at_once()),
-    }
-}
-
-fn at_once() -> Ended {
-    tracing::warn!("told to stop twice: ending at once; the ledger keeps what runs");
-    Ended::AtOnce
 }

@@ -23,6 +23,7 @@ use crate::upstream::headers::Node;
 
 pub mod accept;
 mod admit;
+mod aim;
 mod alike;
 mod allow;
 mod ask;
@@ -58,6 +59,7 @@ pub mod round;
 pub mod routes;
 mod running;
 mod settle;
+pub mod sites;
 mod switch;
 pub mod told;
 mod watch;
@@ -111,6 +113,8 @@ pub struct Flow {
     pub late: Arc<LateRegistry>,
     /// Cancelled when the process cannot wait for calls in line any longer: they are parked.
     pub draining: CancellationToken,
+    /// Calls in line whose record is this process's to write.
+    pub in_line: TaskTracker,
     /// What runs behind a caller's back: late exchanges, streamed ends, records being pursued.
     pub tasks: TaskTracker,
 }
@@ -161,6 +165,17 @@ impl Flow {
     fn lease_until(&self, route: &Route, now: Wall) -> Wall {
         now.after(route.conf.policy.timeouts.total)
             .after(LEASE_SLACK)
+    }
+
+    /// Has every row that is held here let go, for the ledger goes to another process: calls in
+    /// line are parked, due at once, and their callers told; rounds end. Returns when none is held
+    /// any more. Nothing is sent from then on but what was recorded before; exchanges that may
+    /// still speak stay open, since many tools cancel their work when they are closed, and what
+    /// they say is learnt from the receipt.
+    pub async fn let_go(&self) {
+        self.draining.cancel();
+        self.in_line.close();
+        tokio::join!(self.in_line.wait(), self.calls.leave_all());
     }
 
     /// Runs something nobody waits for, counted so that a drain can wait for it.

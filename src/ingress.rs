@@ -46,7 +46,7 @@ pub use body::Payload;
 pub use clients::Clients;
 pub use cores::{Core, Cores};
 pub use line::Line;
-pub use listener::{Drained, Ingress, Settings};
+pub use listener::{Backlog, Drained, Ingress, Settings};
 
 /// What stands behind this door.
 ///

@@ -16,11 +16,13 @@ use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, Wheel};
 
+pub mod addresses;
 pub mod headers;
 pub mod receipt;
 pub mod reversal;
 
 mod answer;
+mod bodies;
 mod destination;
 mod dial;
 mod exchange;
@@ -42,6 +44,7 @@ mod tunnel;
 mod wire;
 
 pub use answer::Answer;
+pub use bodies::{Bodies, Full, Gathering};
 pub use destination::{Destination, SetupError};
 pub use exchange::{Ended, Exchange, Mode, Outgoing, Terms};
 pub use hook::{Hook, HookFailure};
@@ -56,7 +59,7 @@ pub use stream::{StreamAnswer, StreamBody, StreamEnd, StreamError, StreamReport}
 pub use tool::Tool;
 pub use tunnel::{Opened, Tunnel, open as open_tunnel};
 
-/// What one runtime shares: its number, its clock, its wheel. Cheap to clone.
+/// What one runtime shares: its number, its clock, its wheel, the room for bodies. Cheap to clone.
 ///
 /// The background runtime is a core like the others, with the next number.
 #[derive(Clone, Debug)]
@@ -67,6 +70,8 @@ pub struct Core {
     pub clock: Clock,
     /// This core's timer wheel.
     pub wheel: Wheel,
+    /// The memory that bodies may take; of all cores together.
+    pub bodies: Bodies,
     runtime: Handle,
 }
 
@@ -81,8 +86,16 @@ impl Core {
             index,
             clock,
             wheel: Wheel::start(),
+            bodies: Bodies::default(),
             runtime: Handle::current(),
         }
+    }
+
+    /// The same core, on which bodies take no more memory than `bodies` allows.
+    #[must_use]
+    pub fn within(self, bodies: &Bodies) -> Self {
+        let bodies = bodies.clone();
+        Self { bodies, ..self }
     }
 
     /// Runs `task` on this core, from whichever thread.

@@ -5,14 +5,20 @@
 //! that the harness can tell a fast wrong answer from a right one. Raw sockets instead of an HTTP
 //! library, since it shares its core with the load generator. Deliberately absent: chunked bodies,
 //! HTTP/2, and any delay.
+//!
+//! Prints where it listens. With an argument, a file to be written, it also speaks TLS, at the
+//! second address it prints, under a certificate for `localhost` that it makes and writes there.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
-/// The body that the load generator sends; `post.lua` builds it.
+/// The body that the load generator sends.
 const BODY_BYTES: usize = 512;
 /// Larger than any request the comparison sends, so that reading one is one system call.
 const READ_BYTES: usize = 16 * 1024;
@@ -22,22 +28,56 @@ static DONE: AtomicU64 = AtomicU64::new(0);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let listener = TcpListener::bind("127.0.0.1:0")
-        .await
-        .context("no free port on loopback")?;
-    // The harness reads the address from here.
-    println!("{}", listener.local_addr()?);
+    let plain = listen().await?;
+    // The harness reads the addresses from here.
+    println!("{}", plain.local_addr()?);
+    let Some(file) = std::env::args_os().nth(1) else {
+        return accept(plain, None).await;
+    };
+    let acceptor = acceptor(Path::new(&file))?;
+    let tls = listen().await?;
+    println!("{}", tls.local_addr()?);
+    tokio::try_join!(accept(plain, None), accept(tls, Some(acceptor)))?;
+    Ok(())
+}
+
+async fn listen() -> Result<TcpListener> {
+    let listener = TcpListener::bind("127.0.0.1:0").await;
+    listener.context("no free port on loopback")
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>) -> Result<()> {
     loop {
         let (socket, _) = listener.accept().await?;
         socket.set_nodelay(true)?;
+        let tls = tls.clone();
         tokio::spawn(async move {
             // A connection that breaks is the harness's to notice: its answers are missing.
-            let _ = serve(socket).await;
+            let _ = match tls {
+                None => serve(socket).await,
+                Some(tls) => match tls.accept(socket).await {
+                    Ok(socket) => serve(socket).await,
+                    Err(e) => Err(e.into()),
+                },
+            };
         });
     }
 }
 
-async fn serve(mut socket: TcpStream) -> Result<()> {
+/// A certificate of its own; `file` gets it, so that a caller can trust it.
+fn acceptor(file: &Path) -> Result<TlsAcceptor> {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    std::fs::write(file, made.cert.pem()).with_context(|| file.display().to_string())?;
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+async fn serve(mut socket: impl AsyncRead + AsyncWrite + Unpin) -> Result<()> {
     let mut buffer = Vec::with_capacity(READ_BYTES);
     let answer = answer("200 OK", &answer_body());
     loop {

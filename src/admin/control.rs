@@ -1,5 +1,5 @@
-//! What operators turn while the gateway runs: the configuration it follows, and whether calls are
-//! sent again.
+//! What operators turn while the gateway runs: the configuration it follows, whether calls are
+//! sent again, and whether it goes on.
 //!
 //! Who turned it stands in the log. Deliberately absent: what a turn means, which is told by those
 //! who carry it out.
@@ -24,6 +24,7 @@ use crate::call::code::Code;
 use crate::call::time::Wall;
 use crate::flow::Flow;
 use crate::telemetry::log::escaped;
+use crate::upstream::addresses::Shown;
 
 /// A load of the configuration on its way.
 pub type Loading = Pin<Box<dyn Future<Output = Result<(), Refused>> + Send>>;
@@ -43,6 +44,8 @@ pub trait Controls: Send + Sync {
     fn config(&self) -> Value;
     /// Loads the configuration anew.
     fn reload(self: Arc<Self>) -> Loading;
+    /// Has the gateway drain, as SIGTERM does; more than once is as once.
+    fn drain(&self);
     /// Where calls are made.
     fn flow(&self) -> &Flow;
 }
@@ -58,7 +61,9 @@ pub(super) fn routes() -> Router<Arc<Admin>> {
     Router::new()
         .route("/api/v1/config", get(config))
         .route("/api/v1/reload", post(reload))
+        .route("/api/v1/drain", post(drain))
         .route("/api/v1/retries", get(retries).post(switch))
+        .route("/api/v1/upstreams", get(upstreams))
 }
 
 /// The switch for resends, as it shall stand.
@@ -93,6 +98,17 @@ async fn reload(
     }
 }
 
+/// Answers before it drains; the end of the listener is the last thing to come.
+async fn drain(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let controls = admin.controls()?;
+    tracing::warn!(operator = &*operator.0, "an operator has the gateway drain");
+    controls.drain();
+    Ok((StatusCode::ACCEPTED, Json(json!({ "result": "draining" }))))
+}
+
 async fn retries(State(admin): State<Arc<Admin>>) -> Result<Json<Value>, Problem> {
     Ok(Json(switches(admin.controls()?.flow())))
 }
@@ -119,6 +135,35 @@ async fn switch(
         "the switch for resends was turned"
     );
     Ok(Json(switches(flow)))
+}
+
+async fn upstreams(State(admin): State<Arc<Admin>>) -> Result<Json<Value>, Problem> {
+    let flow = admin.controls()?.flow();
+    let routes = flow.routes.all();
+    let each = routes.iter().map(|route| {
+        let known = route.upstreams(flow.clock.mono());
+        let shown: Vec<Value> = known.iter().map(upstream).collect();
+        json!({
+            "route": &*route.conf.name,
+            "sharedState": route.conf.upstream.shared_state,
+            "addresses": shown,
+        })
+    });
+    Ok(Json(json!({ "items": each.collect::<Vec<_>>() })))
+}
+
+/// One address of a tool.
+fn upstream(shown: &Shown) -> Value {
+    json!({
+        "url": &*shown.url,
+        "at": shown.at.map(|at| at.to_string()),
+        "state": shown.standing.as_str(),
+        "outForMs": u64::try_from(shown.out_for.as_millis()).unwrap_or(u64::MAX),
+        "sends": shown.sends,
+        "failuresInARow": shown.failures,
+        "ejections": shown.ejections,
+        "unresolved": shown.unresolved.as_deref(),
+    })
 }
 
 /// Every switch, and what they come to for each route.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::error::StartError;
 use crate::call::time::Wall;
+use crate::clock::{self, Clock};
 use crate::config::resolved::Sync as SyncLevel;
 use crate::config::{LedgerConfig, LedgerUrl};
 use crate::crash::{self, Point};
@@ -43,15 +45,64 @@ impl Observer for LedgerObserver {
     // A refused call is counted by `flow`, which tells its caller; a failed group shows in the
     // ledger's health, which upkeep reads. Both would be told twice here.
 
+    fn crowded(&self) {
+        self.metrics.bounds.inc(Bound::LedgerReaders);
+        tracing::debug!("as many questions wait for the ledger's readers as may; one was refused");
+    }
+
     fn history_lost(&self, entries: usize) {
         self.metrics.bounds.inc(Bound::LedgerQueue);
         self.lost.fetch_add(entries as u64, Ordering::Relaxed);
     }
 }
 
+/// Between two looks whether another process has let the ledger go.
+const LOCKED_AGAIN: Duration = Duration::from_millis(20);
+
+/// Opens the ledger of the configuration, waiting at most `patience` for another process that has
+/// it.
+///
+/// # Errors
+/// What is wrong with it, or that the other process still has it.
+pub(super) async fn open_within(
+    config: &LedgerConfig,
+    clock: &Clock,
+    observer: &Arc<LedgerObserver>,
+    patience: Duration,
+) -> Result<Arc<dyn Ledger>, StartError> {
+    let began = clock.mono();
+    let mut told = false;
+    loop {
+        let source = match open(config, clock.wall(), observer) {
+            Ok(ledger) => return Ok(ledger),
+            Err(source @ LedgerError::Locked { .. }) if !patience.is_zero() => source,
+            Err(error) => return Err(error.into()),
+        };
+        if clock.mono().since(began) >= patience {
+            let waited = patience;
+            return Err(StartError::Waited { waited, source });
+        }
+        if !std::mem::replace(&mut told, true) {
+            tracing::info!(%source, "waiting for another process to let the ledger go");
+        }
+        clock::sleep(LOCKED_AGAIN).await;
+    }
+}
+
+/// Looks whether this ledger can be taken over, while another process works on it.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn examine(config: &LedgerConfig) -> Result<(), LedgerError> {
+    match &config.url {
+        LedgerUrl::Sqlite(path) => sqlite::examine(path),
+        LedgerUrl::Memory => Ok(()),
+    }
+}
+
 /// Opens the ledger of the configuration. For a file: locks it, so that this process is the only
 /// one that works on it.
-pub(super) fn open(
+fn open(
     config: &LedgerConfig,
     now: Wall,
     observer: &Arc<LedgerObserver>,

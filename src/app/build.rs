@@ -7,8 +7,10 @@
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -18,9 +20,9 @@ use super::books::{self, LedgerObserver};
 use super::door::CallerDoor;
 use super::error::StartError;
 use super::reload::{Heeded, Reloader};
-use super::sockets::Bound;
+use super::sockets::{Bound, Held, Inherited, Sockets, Spare};
 use super::upkeep::Upkeep;
-use super::{Ground, reach};
+use super::{Ground, Predecessor, reach};
 use crate::admin::{self, Admin, BatchDoor, TokenDigest};
 use crate::batch::{self, Intake};
 use crate::compensate::alert::Means;
@@ -30,10 +32,23 @@ use crate::entropy::Minter;
 use crate::flow::{ClientNames, Flow, LateRegistry, Promises, Retries, Routes};
 use crate::ingress::{Clients, Cores, Ingress, Settings};
 use crate::ledger::{Ledger, Owner};
+use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::ROUTE_NONE;
 use crate::telemetry::readiness::Trouble;
-use crate::upstream::Core;
 use crate::upstream::headers::Node;
+use crate::upstream::{Bodies, Core};
+
+/// What this process was given by another one.
+#[derive(Default)]
+pub struct Entrance {
+    /// Listening sockets.
+    pub inherited: Vec<Inherited>,
+    /// The process that is taken over from.
+    pub predecessor: Option<Predecessor>,
+}
+
+/// Longer than the other process has for its drain: how long a ledger is waited for besides.
+const LEDGER_SLACK: Duration = Duration::from_secs(5);
 
 /// A gateway at work; lives on the background runtime.
 pub(super) struct Running {
@@ -46,6 +61,10 @@ pub(super) struct Running {
     pub(super) batches: JoinHandle<()>,
     /// The configuration in force.
     pub(super) reloader: Arc<Reloader>,
+    /// Its sockets, for a process that takes over; shared with the handle.
+    pub(super) held: Arc<Mutex<Option<Held>>>,
+    /// The process that was taken over from, until it is told that callers are served.
+    pub(super) predecessor: Option<Predecessor>,
     /// Stops the compensation worker and that of the batches.
     pub(super) stop_worker: CancellationToken,
     /// Stops what is useful until the end: the operator's listener and upkeep.
@@ -54,35 +73,40 @@ pub(super) struct Running {
     pub(super) rest: TaskTracker,
 }
 
-/// The file a gateway follows, and what tells it to look there.
-pub(super) type Follows = (Option<Source>, Arc<Notify>);
+/// The file a gateway follows, and what tells it to look there, or to drain.
+pub(super) struct Follows {
+    pub(super) source: Option<Source>,
+    pub(super) hung_up: Arc<Notify>,
+    pub(super) stop: CancellationToken,
+}
 
 /// Builds a gateway on the current runtime and begins to serve.
 pub(super) async fn build(
     config: &Config,
-    (source, hung_up): Follows,
+    follows: Follows,
     ground: Ground,
+    entrance: Entrance,
 ) -> Result<Running, StartError> {
-    ground
-        .readiness
-        .raise(Trouble::Starting, "", "the ledger is being read");
-    raise_limit(config.limits.connections);
     let observer = LedgerObserver::new(&ground.metrics);
-    let ledger = books::open(&config.ledger, ground.clock.wall(), &observer)?;
-    let callers = Bound::new("listen", config.listen)?;
+    let Ours {
+        sockets,
+        predecessor,
+        ledger,
+    } = take(config, &ground, &observer, entrance).await?;
     let (stop_rest, rest) = (CancellationToken::new(), TaskTracker::new());
-    let admin = Bound::new("admin.listen", config.admin.listen)?.listen()?;
+    let (admin, operators) = sockets.operators.listen()?;
     let (door, admin) = open_admin(config, &ground, &ledger, admin, (&rest, &stop_rest))?;
     let owner = Owner::new(&ground.entropy.instance(&config.node));
     books::sweep(&*ledger, &owner, ground.clock.wall()).await?;
 
-    let cores =
-        Cores::start(config.workers, &ground.clock).map_err(StartError::system("threads"))?;
+    let bodies = Bodies::new(config.limits.bodies, &ground.metrics);
+    let cores = Cores::start(config.workers, &ground.clock, &bodies)
+        .map_err(StartError::system("threads"))?;
     let flow = flow(config, &ground, ledger, owner, cores.all().len() + 1).await?;
     let ledger_fails = Arc::new(AtomicBool::new(false));
     let upkeep = upkeep(&ground, &flow, observer, &ledger_fails);
     rest.spawn(upkeep.run(stop_rest.clone()));
-    let back = Core::start(cores.all().len(), ground.clock.clone());
+    let back = Core::start(cores.all().len(), ground.clock.clone()).within(&bodies);
     let alerter = tell_people(config, &ground, &flow, &back)?;
     rest.spawn(Arc::clone(&alerter).run(stop_rest.clone()));
     let heeded = Heeded {
@@ -96,24 +120,21 @@ pub(super) async fn build(
         ledger_fails,
     };
     let minter = Arc::new(Minter::new(&config.node, &ground.entropy));
-    let ways = (callers, Arc::clone(&minter));
-    let ingress = open_ingress(config, &ground, caller_door, &cores, ways)?;
-    let follows = (source, config);
-    let reloader = Reloader::new(heeded, &ground, cores.all().len() + 1, follows);
+    let ways = (sockets.callers, Arc::clone(&minter));
+    let (ingress, callers) = open_ingress(config, &ground, caller_door, &cores, ways)?;
+    let held = Arc::new(Mutex::new(Some(Held { callers, operators })));
+    let in_force = (follows.source, config, follows.stop);
+    let reloader = Reloader::new(heeded, &ground, cores.all().len() + 1, in_force);
     door.open_controls(Arc::clone(&reloader) as _);
-    rest.spawn(Arc::clone(&reloader).run(hung_up, stop_rest.clone()));
+    rest.spawn(Arc::clone(&reloader).run(follows.hung_up, stop_rest.clone()));
     ground.readiness.clear(Trouble::Starting, "");
 
     let stop_worker = CancellationToken::new();
     let batches = open_batches(&door, &flow, (&back, &stop_worker), minter);
     let worker = open_queue(&door, &flow, back, &stop_worker);
-    greet(
-        config,
-        &ground,
-        (ingress.address(), admin),
-        (&rest, &stop_rest),
-    )
-    .await;
+    let at = (ingress.address(), admin);
+    let told = (config, &reloader);
+    greet(told, &ground, at, (&rest, &stop_rest)).await;
     Ok(Running {
         ground,
         flow,
@@ -123,9 +144,39 @@ pub(super) async fn build(
         worker,
         batches,
         reloader,
+        held,
+        predecessor,
         stop_worker,
         stop_rest,
         rest,
+    })
+}
+
+/// What has to be ours alone before anything is done.
+struct Ours {
+    sockets: Sockets,
+    predecessor: Option<Predecessor>,
+    ledger: Arc<dyn Ledger>,
+}
+
+async fn take(
+    config: &Config,
+    ground: &Ground,
+    observer: &Arc<LedgerObserver>,
+    entrance: Entrance,
+) -> Result<Ours, StartError> {
+    let ready = &ground.readiness;
+    ready.raise(Trouble::Starting, "", "the ledger is being read");
+    raise_limit(config.limits.connections);
+    let sockets = Sockets::of(config, entrance.inherited)?;
+    let predecessor = entrance.predecessor.map(|before| succeed(before, config));
+    let predecessor = predecessor.transpose()?;
+    let patience = patience(config, &sockets);
+    let ledger = books::open_within(&config.ledger, &ground.clock, observer, patience).await?;
+    Ok(Ours {
+        sockets,
+        predecessor,
+        ledger,
     })
 }
 
@@ -192,16 +243,22 @@ fn tell_people(
 
 /// Looks for the tools, then says that callers are served and where.
 async fn greet(
-    config: &Config,
+    (config, reloader): (&Config, &Arc<Reloader>),
     ground: &Ground,
     (listen, admin): (SocketAddr, SocketAddr),
     (rest, stop): (&TaskTracker, &CancellationToken),
 ) {
-    let missing = reach::look(&config.routes, &ground.readiness).await;
-    let again = reach::look_again(missing, Arc::clone(&ground.readiness));
-    let stop = stop.clone();
-    rest.spawn(async move { stop.run_until_cancelled(again).await.unwrap_or_default() });
-    tracing::info!(%listen, %admin, version = env!("CARGO_PKG_VERSION"), "serving");
+    let readiness = Arc::clone(&ground.readiness);
+    let missing = reach::look(&config.routes, &readiness).await;
+    let (reloader, stop) = (Arc::clone(reloader), stop.clone());
+    rest.spawn(async move {
+        let routes = || reloader.config().routes.clone();
+        let again = reach::look_again(missing, &reloader.changed, routes, &readiness);
+        stop.run_until_cancelled(again).await.unwrap_or_default();
+    });
+    let memory_mib_max = config.memory(config.cores()).mib();
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(%listen, %admin, version, memory_mib_max, "serving");
 }
 
 async fn flow(
@@ -230,6 +287,7 @@ async fn flow(
         promises: Promises::new(config.limits.async_calls),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),
+        in_line: TaskTracker::new(),
         tasks: TaskTracker::new(),
     }))
 }
@@ -272,7 +330,7 @@ fn open_ingress(
     door: CallerDoor,
     cores: &Cores,
     (listener, minter): (Bound, Arc<Minter>),
-) -> Result<Ingress, StartError> {
+) -> Result<(Ingress, Spare), StartError> {
     let settings = Settings {
         limits: config.limits,
         node: door.flow.node.clone(),
@@ -281,8 +339,29 @@ fn open_ingress(
         metrics: Arc::clone(&ground.metrics),
         unrouted: ground.metrics.route(ROUTE_NONE),
     };
-    Ingress::open(listener.listen()?, cores, Arc::new(door), settings)
-        .map_err(StartError::system("the acceptor's thread"))
+    let (listener, spare) = listener.listen()?;
+    let ingress = Ingress::open(listener, cores, Arc::new(door), settings);
+    let ingress = ingress.map_err(StartError::system("the acceptor's thread"))?;
+    Ok((ingress, spare))
+}
+
+/// How long the ledger is waited for. Who starts on sockets that another process has too is meant
+/// to come after it; who starts on its own beside another process was started by mistake.
+fn patience(config: &Config, sockets: &Sockets) -> Duration {
+    if sockets.callers.is_inherited() {
+        config.drain.delay + config.drain.grace + LEDGER_SLACK
+    } else {
+        Duration::ZERO
+    }
+}
+
+/// Proves what can be proved beside the process that still serves, and has it let go then.
+fn succeed(mut predecessor: Predecessor, config: &Config) -> Result<Predecessor, StartError> {
+    let scratch = Metrics::new(env!("CARGO_PKG_VERSION"));
+    Routes::build(&config.routes, &scratch, &[], 1)?;
+    books::examine(&config.ledger)?;
+    predecessor.ready();
+    Ok(predecessor)
 }
 
 /// Sockets of one caller's connection with a call on it: its own, and the one to the tool.

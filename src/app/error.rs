@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::ledger::LedgerError;
 use crate::telemetry::log::LogError;
@@ -38,6 +39,37 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// An inherited socket cannot be what it is meant for.
+    #[error(
+        "the inherited socket for `{key}` cannot be used: {why}; hand over a TCP socket that \
+         listens (systemd: ListenStream=)"
+    )]
+    Unusable {
+        /// The configuration key.
+        key: &'static str,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// An inherited socket is for neither listener.
+    #[error(
+        "an inherited socket (name `{name}`, address {address}) is not known to be for callers \
+         or for operators: name it `listen` or `admin` (systemd: FileDescriptorName=), or let \
+         it have the configured address"
+    )]
+    Unnamed {
+        /// Its name, as it came.
+        name: String,
+        /// Where it listens.
+        address: String,
+    },
+    /// The process that has the ledger did not let it go.
+    #[error("waited {} s for another process to let the ledger go", waited.as_secs())]
+    Waited {
+        /// How long.
+        waited: Duration,
+        /// Who holds it.
+        source: LedgerError,
+    },
     /// The ledger cannot be used.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -65,6 +97,9 @@ impl StartError {
             Self::Setup(_) | Self::Log(LogError::Level(_) | LogError::Pairs { .. }) => true,
             Self::InUse { .. }
             | Self::Listen { .. }
+            | Self::Unusable { .. }
+            | Self::Unnamed { .. }
+            | Self::Waited { .. }
             | Self::Ledger(_)
             | Self::Log(LogError::AlreadyOpen | LogError::Writer(_))
             | Self::System { .. }

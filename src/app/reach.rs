@@ -2,7 +2,8 @@
 //!
 //! One connection attempt per tool, closed at once. A tool that is not there is a warning and
 //! never a reason not to serve: it may come later, and other routes have other tools. While one is
-//! missing it is looked for again, so that `/readyz?verbose` does not go on saying so.
+//! missing it is looked for again, so that `/readyz?verbose` does not go on saying so. A reload is
+//! looked at as a start is, and nothing waits for it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::Route;
-use crate::config::route::Endpoint;
+use crate::config::route::{Endpoint, Upstream};
 use crate::telemetry::readiness::{Readiness, Trouble};
 
 /// How long a tool has to accept a connection at start; `serving` is said after it at the latest.
@@ -26,6 +28,8 @@ const AGAIN_EVERY: Duration = Duration::from_secs(5);
 /// A tool that was not there.
 pub(super) struct Missing {
     route: Arc<Route>,
+    /// The address it is missing at.
+    one: Arc<Upstream>,
 }
 
 /// Looks for every tool at once and warns of those that are not there.
@@ -38,15 +42,24 @@ pub(super) async fn look(routes: &[Arc<Route>], readiness: &Readiness) -> Vec<Mi
         .map(|route| (&*route.upstream.address, route))
         .collect();
     for route in tools.into_values() {
-        let route = Arc::clone(route);
-        looks.spawn(async move { (connect(&route.upstream.endpoint).await, route) });
+        for one in route.upstream.each() {
+            let (route, one) = (Arc::clone(route), Arc::new(one));
+            looks.spawn(async move { (connect(&one.endpoint).await, route, one) });
+        }
     }
     let mut missing = Vec::new();
-    for (reached, route) in looks.join_all().await {
+    for (reached, route, one) in looks.join_all().await {
         if let Err(error) = reached {
-            let address = &*route.upstream.address;
+            let address = &*one.address;
             let detail = format!("{address} does not accept connections: {error}");
-            readiness.raise(Trouble::ToolUnreachable, &route.name, detail);
+            let is_new = readiness.raise(Trouble::ToolUnreachable, &route.name, detail);
+            missing.push(Missing {
+                route: Arc::clone(&route),
+                one: Arc::clone(&one),
+            });
+            if !is_new {
+                continue;
+            }
             tracing::warn!(
                 route = &*route.name,
                 address,
@@ -54,32 +67,55 @@ pub(super) async fn look(routes: &[Arc<Route>], readiness: &Readiness) -> Vec<Mi
                 "the tool cannot be reached; start it, or correct upstream.url and run \
                  `callgate check`"
             );
-            missing.push(Missing { route });
         }
     }
     missing
 }
 
-/// Looks for the missing tools again until all have been there. Drop it to stop.
-pub(super) async fn look_again(mut missing: Vec<Missing>, readiness: Arc<Readiness>) {
-    while !missing.is_empty() {
-        clock::sleep(AGAIN_EVERY).await;
-        let mut still = Vec::new();
-        for one in missing {
-            if connect(&one.route.upstream.endpoint).await.is_err() {
-                still.push(one);
-                continue;
+/// Looks for the missing tools again until all have been there, and for those of every other load:
+/// `changed` tells of one, `routes` are those in use. Drop it to stop.
+pub(super) async fn look_again(
+    mut missing: Vec<Missing>,
+    changed: &Notify,
+    routes: impl Fn() -> Vec<Arc<Route>>,
+    readiness: &Readiness,
+) {
+    loop {
+        let waits = !missing.is_empty();
+        tokio::select! {
+            () = changed.notified() => {
+                let now = look(&routes(), readiness).await;
+                for before in std::mem::replace(&mut missing, now) {
+                    let name = &before.route.name;
+                    if !missing.iter().any(|one| one.route.name == *name) {
+                        readiness.clear(Trouble::ToolUnreachable, name);
+                    }
+                }
             }
-            readiness.clear(Trouble::ToolUnreachable, &one.route.name);
-            let address = &*one.route.upstream.address;
-            tracing::info!(
-                route = &*one.route.name,
-                address,
-                "the tool can be reached now"
-            );
+            () = clock::sleep(AGAIN_EVERY), if waits => {
+                missing = still_missing(missing, readiness).await;
+            }
         }
-        missing = still;
     }
+}
+
+async fn still_missing(missing: Vec<Missing>, readiness: &Readiness) -> Vec<Missing> {
+    let (mut still, mut back) = (Vec::new(), Vec::new());
+    for looked in missing {
+        match connect(&looked.one.endpoint).await {
+            Ok(()) => back.push(looked),
+            Err(_) => still.push(looked),
+        }
+    }
+    for Missing { route, one } in back {
+        // Another address of the same tool may still be missing.
+        if !still.iter().any(|other| other.route.name == route.name) {
+            readiness.clear(Trouble::ToolUnreachable, &route.name);
+        }
+        let address = &*one.address;
+        tracing::info!(route = &*route.name, address, "the tool can be reached now");
+    }
+    still
 }
 
 async fn connect(endpoint: &Endpoint) -> io::Result<()> {

@@ -40,9 +40,13 @@ pub(super) struct Reloader {
     /// Shards of every pool of connections.
     cores: usize,
     source: Option<Source>,
+    /// Has the gateway drain.
+    stop: CancellationToken,
     config: ArcSwap<Config>,
     /// How the last load ended; none was made while it is empty.
     last: Mutex<Option<Last>>,
+    /// Told of every load that is in force.
+    pub(super) changed: Notify,
     /// One load at a time.
     turn: tokio::sync::Mutex<()>,
 }
@@ -84,15 +88,17 @@ impl Reloader {
         heeded: Heeded,
         ground: &Ground,
         cores: usize,
-        (source, config): (Option<Source>, &Config),
+        (source, config, stop): (Option<Source>, &Config, CancellationToken),
     ) -> Arc<Self> {
         Arc::new(Self {
             heeded,
             ground: ground.clone(),
             cores,
             source,
+            stop,
             config: ArcSwap::from_pointee(config.clone()),
             last: Mutex::new(None),
+            changed: Notify::new(),
             turn: tokio::sync::Mutex::new(()),
         })
     }
@@ -161,6 +167,7 @@ impl Reloader {
         match &loaded {
             Ok(()) => {
                 readiness.clear(Trouble::Configuration, "");
+                self.changed.notify_one();
                 tracing::info!(cause = cause.as_str(), "the configuration was reloaded");
             }
             Err(report) => {
@@ -289,6 +296,10 @@ impl Controls for Reloader {
                 detail: report.to_string(),
             })
         })
+    }
+
+    fn drain(&self) {
+        self.stop.cancel();
     }
 
     fn flow(&self) -> &Flow {

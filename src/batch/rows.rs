@@ -197,9 +197,10 @@ impl<R: Read> Rows<R> {
     /// The file cannot be read on, or it had no row at all.
     pub fn row(&mut self) -> Result<Option<Result<Row, BadRow>>, Trouble> {
         let row = match &mut self.source {
-            Source::Csv { csv, columns } => csv.next()?.map(|(line, record)| {
-                of_record(columns, line, record).map_err(|why| BadRow { line, why })
-            }),
+            Source::Csv { csv, columns } => match csv.next()? {
+                Some((line, record)) => Some(of_record(columns, line, record)?),
+                None => None,
+            },
             Source::JsonLines { lines, raw } => next_object(lines, raw)?,
         };
         match (&row, &self.source) {
@@ -259,32 +260,34 @@ fn header<R: BufRead>(csv: &mut Csv<R>) -> Result<Arc<[String]>, Trouble> {
     Ok(Arc::from(columns))
 }
 
-fn of_record(columns: &Arc<[String]>, line: u32, record: Record) -> Result<Row, String> {
+/// A record as a row. Another encoding is the whole file's: rows that happen to be ASCII must not go
+/// out while the others wait for `--encoding`.
+fn of_record(
+    columns: &Arc<[String]>,
+    line: u32,
+    record: Record,
+) -> Result<Result<Row, BadRow>, Trouble> {
     let fields = match record {
-        Record::Broken(why) => return Err(why),
+        Record::Broken(why) => return Ok(Err(BadRow { line, why })),
         Record::Fields(fields) => fields,
     };
+    let text = |field: Vec<u8>| String::from_utf8(field).map_err(|_| Trouble::Encoding { line });
+    let fields: Vec<String> = fields.into_iter().map(text).collect::<Result<_, _>>()?;
     if fields.len() != columns.len() {
-        return Err(format!(
+        let why = format!(
             "it has {} fields, the header row has {}",
             fields.len(),
             columns.len()
-        ));
+        );
+        return Ok(Err(BadRow { line, why }));
     }
-    let text = |field: Vec<u8>| String::from_utf8(field).map_err(|_| not_utf8());
-    let fields = fields.into_iter().map(text).collect::<Result<_, _>>()?;
-    Ok(Row {
+    Ok(Ok(Row {
         line,
         values: Values::Fields {
             columns: Arc::clone(columns),
             fields,
         },
-    })
-}
-
-fn not_utf8() -> String {
-    "it is no UTF-8: save the file as UTF-8, or name its encoding, for example `--encoding gbk`"
-        .to_owned()
+    }))
 }
 
 fn next_object<R: BufRead>(
@@ -310,7 +313,7 @@ fn next_object<R: BufRead>(
             continue;
         }
         if std::str::from_utf8(text).is_err() {
-            return bad(not_utf8());
+            return Err(Trouble::Encoding { line });
         }
         return match serde_json::from_slice::<Map<String, Value>>(text) {
             Ok(map) => Ok(Some(Ok(Row {
@@ -399,13 +402,12 @@ mod tests {
 
     #[test]
     fn a_bad_row_is_reported_with_its_line_and_the_others_go_on() {
-        let rows = read(Format::Csv, b"a,b\n1\n2,3\n4,5,6\n\xc4\xe3,7\n8,9\n").unwrap();
+        let rows = read(Format::Csv, b"a,b\n1\n2,3\n4,5,6\n8,9\n").unwrap();
         let bad: Vec<_> = rows.iter().filter_map(|row| row.as_ref().err()).collect();
         let lines: Vec<_> = bad.iter().map(|(line, _)| *line).collect();
-        assert_eq!(lines, [2, 4, 5]);
+        assert_eq!(lines, [2, 4]);
         assert!(bad[0].1.contains("1 fields, the header row has 2"));
-        assert!(bad[2].1.contains("--encoding gbk"));
-        assert_eq!(rows.len(), 5);
+        assert_eq!(rows.len(), 4);
     }
 
     #[test]
@@ -418,6 +420,7 @@ mod tests {
             (b"PK\x03\x04\0\0", "binary"),
             (b"\xff\xfea\0", "UTF-16"),
             (b"\xb5\xa5\xba\xc5,b\n1,2\n", "--encoding gbk"),
+            (b"a,b\n1,2\n\xc4\xe3,7\n8,9\n", "line 3 is no UTF-8"),
             (b"a,\n1,2\n", "column 2 has no name"),
             (b"a,a\n1,2\n", "twice"),
             (b"a,b\n1,\"2\n", "line 2 opens a quote"),

@@ -95,7 +95,11 @@ pub fn nowhere() -> String {
 
 /// One line for the file and one for every route.
 fn summary(path: &Path, config: &Config) -> String {
-    let mut text = format!("{} is valid\n", path.display());
+    let memory = config.memory(config.cores()).mib();
+    let mut text = format!(
+        "{} is valid; memory: at most about {memory} MiB\n",
+        path.display()
+    );
     for route in &config.routes {
         let receipt = if route.receipt.is_some() {
             "asks receipts"
@@ -106,7 +110,12 @@ fn summary(path: &Path, config: &Config) -> String {
             "  {}: {} -> {}",
             route.name,
             route.matcher.path.as_str(),
-            route.upstream.address
+            route
+                .upstream
+                .addresses()
+                .map(|url| &**url)
+                .collect::<Vec<_>>()
+                .join(", ")
         );
         text.push_str(&format!("{line}, {receipt}\n"));
     }
@@ -139,10 +148,10 @@ mod tests {
     #[test]
     fn a_valid_file_says_what_it_means_and_what_it_may_not_mean() {
         let told = check(GOOD, false);
-        assert_eq!(
-            told.out,
-            "callgate.yaml is valid\n  a: /** -> http://t, no receipts\n"
-        );
+        let (first, rest) = told.out.split_once('\n').unwrap();
+        let memory = first.strip_prefix("callgate.yaml is valid; memory: at most about ");
+        assert!(memory.is_some_and(|it| it.ends_with(" MiB")), "{first}");
+        assert_eq!(rest, "  a: /** -> http://t, no receipts\n");
         assert!(
             told.err
                 .starts_with("warning: routes[0].name: the route \"a\" has no `receipt`")

@@ -111,7 +111,11 @@ fn plain() -> Table {
 }
 
 fn finish(table: &Table) -> String {
-    let lines = table.lines().map(|line| line.trim().to_owned());
+    // Every cell is padded by one; what is indented beyond that means it.
+    let lines = table.lines().map(|line| {
+        let line = line.trim_end();
+        line.strip_prefix(' ').unwrap_or(line).to_owned()
+    });
     lines.fold(String::new(), |text, line| text + &line + "\n")
 }
 
@@ -155,7 +159,8 @@ mod tests {
             ("id", json!("a")),
             ("gone", Value::Null),
             ("attempts", json!(3)),
+            ("  late", json!(1)),
         ]);
-        assert_eq!(shown, "id        a\nattempts  3\n");
+        assert_eq!(shown, "id        a\nattempts  3\n  late    1\n");
     }
 }

@@ -7,9 +7,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+pub mod inherit;
+
+use inherit::{Given, Numbers};
+
 use super::exit::{Exit, Failure};
 use super::{check, demo, probe};
-use crate::app::{self, Ended, Gateway, Ground};
+use crate::app::{self, Begin, Ended, Entrance, Gateway, Ground};
 use crate::config::{self, Config, LedgerUrl, Report, Source, ToolOptions};
 use crate::telemetry::log::LEVEL_VARIABLE;
 
@@ -34,6 +38,12 @@ pub struct ServeArgs {
     /// With --tool: where calls are recorded [default: sqlite:callgate.db]
     #[arg(long, value_name = "URL", requires = "tool")]
     pub ledger: Option<String>,
+    /// Listen on sockets this process was started with: callers', and operators' next to it
+    #[arg(long, value_name = "N[,N+1]", conflicts_with = "takeover")]
+    pub inherit_fd: Option<Numbers>,
+    /// Take over from the process that started this one, over standard input
+    #[arg(long, hide = true)]
+    pub takeover: bool,
 }
 
 /// Serves until it is told to stop.
@@ -41,6 +51,10 @@ pub struct ServeArgs {
 /// # Errors
 /// Why it did not start, or why it could not go on.
 pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
+    if let Some(numbers) = args.inherit_fd {
+        return Err(numbers.adopt());
+    }
+    let given = Given::take()?;
     let ground = Ground::new();
     let (config, source) = match &args.tool {
         Some(url) => (for_tool(url, args, &ground)?, None),
@@ -51,9 +65,24 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     for notice in &config.warnings {
         tracing::warn!(key = notice.path, "{}", notice.text);
     }
+    let entrance = if args.takeover {
+        inherit::taken_over()?
+    } else {
+        Entrance {
+            inherited: given.assigned(&config)?,
+            predecessor: None,
+        }
+    };
     let told = Told::of(&config);
-    let ended =
-        app::serve(config, source, ground, |gateway| told.serving(gateway)).map_err(failed)?;
+    let begin = Begin {
+        config,
+        source,
+        ground,
+        entrance,
+        manager: inherit::manager(),
+        invocation: inherit::invocation(),
+    };
+    let ended = app::serve(begin, |gateway| told.serving(gateway)).map_err(failed)?;
     Ok(match ended {
         Ended::Drained(_) => ExitCode::SUCCESS,
         Ended::AtOnce => Exit::Failed.into(),
@@ -104,7 +133,7 @@ fn for_tool(url: &str, args: &ServeArgs, ground: &Ground) -> Result<Config, Fail
     };
     let config = config::for_tool(url, &with).map_err(wrong)?;
     let route = config.routes.first().expect("one tool makes one route");
-    let probed = app::probe::receipts(route, ground).map_err(failed)?;
+    let probed = app::probe::receipts(route, &route.upstream, ground).map_err(failed)?;
     let probed = probed.expect("the route was made with receipts");
     eprint!("{}", probe::of_tool(&route.upstream.address, &probed));
     if probe::is_receipt(probed.answer) {

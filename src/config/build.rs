@@ -13,6 +13,7 @@ use super::resolved::{Admin, Config, Drain, LedgerConfig, LedgerUrl, Limits, Log
 use super::route::Effects;
 use scope::Scope;
 
+mod addresses;
 mod alert;
 mod clients;
 mod formerly;
@@ -86,6 +87,7 @@ impl Builder<'_> {
                 "callers already connect to this address; choose another port",
             );
         }
+        self.judge_bodies(&scope.section("limits"), &config);
         let may_act = config
             .routes
             .iter()
@@ -224,6 +226,8 @@ fn limits(scope: &Scope<'_>) -> Limits {
     Limits {
         connections,
         connections_per_address: scope.whole("connections_per_address", connections),
+        calls: scope.whole("calls", connections),
+        bodies: scope.size("bodies", default.bodies),
         async_calls: scope.whole("async_calls", default.async_calls),
         headers: scope.whole("headers", default.headers),
         header_bytes: scope.size("header_bytes", default.header_bytes),

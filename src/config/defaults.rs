@@ -31,6 +31,8 @@ pub(super) const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCAL
 pub(super) const NODE: &str = "callgate";
 /// Exchanges kept open past their attempt timeout, per upstream.
 pub(super) const LATE_MAX: usize = 64;
+/// As long as the usual time to live of names inside a cluster.
+pub(super) const RESOLVE: Duration = Duration::from_secs(30);
 /// Rounds of one route that may run at once.
 pub(super) const COMPENSATION_WORKERS: usize = 8;
 /// What people are told of once a webhook is named.
@@ -59,6 +61,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            calls: 10_000,
+            bodies: 256 << 20,
             async_calls: 4_096,
             connections_per_address: 10_000,
             headers: 100,

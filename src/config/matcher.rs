@@ -64,7 +64,7 @@ impl Matcher {
 }
 
 /// The host without `:port`; an IPv6 address keeps its brackets.
-fn without_port(host: &str) -> &str {
+pub(crate) fn without_port(host: &str) -> &str {
     let after_brackets = host.rfind(']').map_or(0, |at| at + 1);
     match host[after_brackets..].find(':') {
         Some(at) => &host[..after_brackets + at],
@@ -124,6 +124,14 @@ impl PathPattern {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// The first segment, where it is written out: no path that begins with another one matches.
+    pub(crate) fn first_literal(&self) -> Option<&str> {
+        match self.segments.first() {
+            Some(Segment::Literal(text)) => Some(text),
+            Some(Segment::Capture(_) | Segment::Rest) | None => None,
+        }
     }
 
     /// Whether `path` matches. `/orders/**` takes `/orders`, `/orders/` and everything below.

@@ -143,7 +143,10 @@ fn fixed(running: &Config, wanted: &Config) -> Vec<&'static str> {
     ];
     let limits = limit![
         connections,
+        calls,
+        bodies,
         async_calls,
+        connections_per_address,
         headers,
         header_bytes,
         header_timeout,

@@ -84,11 +84,15 @@ pub enum LogFormat {
     Json,
 }
 
-/// Bounds of one caller's connection (`limits`).
+/// Bounds on what callers may take (`limits`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Open connections of callers.
     pub connections: usize,
+    /// Requests being worked on, also those whose caller has left.
+    pub calls: usize,
+    /// Bytes that bodies may take which came in more than one piece.
+    pub bodies: usize,
     /// Calls that run on after their caller was told that they are accepted.
     pub async_calls: usize,
     /// Of these, from one address.

@@ -9,12 +9,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
 use super::Flow;
 use super::allow::{self, Held};
 use super::call::{Call, Decider, Place, Replies, Said};
 use super::late::LateSet;
 use super::reading;
 use super::running::Attendance;
+use super::sites::Choice;
 use super::told::Told;
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::receipt::Answer as Word;
@@ -50,6 +53,8 @@ pub(super) struct Drive {
     pub(super) times: Option<(Mono, Mono)>,
     /// What the send under way holds of the tool's limits.
     pub(super) held: Held,
+    /// Its record is this process's to write; given back where that ends.
+    pub(super) in_line: Option<TaskTrackerToken>,
     /// Waited since the last send.
     waited: Duration,
     draining_told: bool,
@@ -84,6 +89,7 @@ impl Drive {
     ) -> Box<Self> {
         Box::new(Self {
             late: LateSet::new(&flow.late, call.claim.row),
+            in_line: None,
             flow: Arc::clone(flow),
             core: core.clone(),
             call,
@@ -202,20 +208,16 @@ impl Drive {
     }
 
     async fn send(&mut self, n: u8, cause: Option<Cause>) -> Step {
+        let mut choice = self.call.first.take().unwrap_or(Choice::Plain);
         if n > 1 || self.call.place != Place::Line {
             self.held = match self.allowed(cause.is_some()).await {
                 Ok(held) => held,
                 Err(step) => return step,
             };
-            let lease_until = self.flow.lease_until(&self.call.route, self.wall());
-            let sent = Intention::Send {
-                n: u32::from(n),
-                cause,
-                lease_until,
+            choice = match self.aim(n, cause).await {
+                Ok(choice) => choice,
+                Err(step) => return step,
             };
-            if let Err(step) = self.intend(sent).await {
-                return step;
-            }
             crash::at(Point::ResendNoted);
             self.held.recorded();
             if let Some(cause) = cause {
@@ -232,8 +234,13 @@ impl Drive {
                 "when it was recorded no time was left for an answer",
             );
         }
+        let Ok(to) = self.held.sits_at(choice) else {
+            let took = Duration::ZERO;
+            let attempt = Attempt { n, cause, took };
+            return self.unsent(attempt, "every address it may go to is ejected");
+        };
         let bound = self.decider.attempt_bound(began);
-        let mut exchange = self.exchange(n, cause);
+        let mut exchange = self.exchange(n, cause, to.as_ref());
         let patience = self.core.wheel.sleep(bound);
         let ended = {
             let first = async {
@@ -262,20 +269,18 @@ impl Drive {
                 drop(exchange);
                 self.ended(attempt, ended, trouble).await
             }
-            Ok(None) => Box::pin(self.timed_out(attempt, exchange)).await,
+            Ok(None) => {
+                self.distrust(to.as_ref(), &exchange, began);
+                Box::pin(self.timed_out(attempt, exchange)).await
+            }
             // A late success settled the call; this exchange may still speak.
             Err(step) => {
+                self.held.stands_up();
                 self.attempted(attempt, Outcome::Unclear(Unclear::Timeout), None);
                 self.leave_open(n, exchange).await;
                 step
             }
         }
-    }
-
-    fn exchange(&mut self, n: u8, cause: Option<Cause>) -> Exchange {
-        let outgoing = self.call.outgoing(n, cause);
-        let to = self.call.route.tool.destination();
-        Exchange::new(&self.core, to, outgoing, self.call.terms())
     }
 
     /// The end of an attempt of which no byte was written.
@@ -322,7 +327,7 @@ impl Drive {
         };
         let settles = settles && !reading::is_open(&self.call.route.conf, &stream);
         if settles && self.call.place == Place::Line {
-            let held = std::mem::take(&mut self.held).ended(Outcome::Answered(reading));
+            let held = self.release(Outcome::Answered(reading));
             self.attempted(attempt, Outcome::Answered(reading), None);
             // Until the body has passed, the tool is at work.
             self.held = held;
@@ -380,7 +385,7 @@ impl Drive {
         if n == 1 && allow::is_fine(outcome) {
             route.answered(self.core.clock.mono());
         }
-        drop(std::mem::take(&mut self.held).ended(outcome));
+        drop(self.release(outcome));
         self.lines.push(AttemptLine {
             n: u32::from(n),
             cause,
@@ -485,6 +490,7 @@ impl Drive {
     /// Nothing more is done here; what may still speak is heard in the background.
     pub(super) fn part(mut self: Box<Self>) {
         self.note();
+        self.in_line = None;
         if !self.late.is_empty() {
             let core = self.core.clone();
             let tasks = self.flow.tasks.clone();

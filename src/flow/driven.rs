@@ -60,6 +60,19 @@ impl Driven {
     }
 }
 
+impl Driven {
+    /// Has everybody who drives a row here end; returns when they have.
+    pub(super) async fn leave_all(&self) {
+        let holds: Vec<Hold> = self.rows.iter().map(|row| row.value().clone()).collect();
+        for hold in &holds {
+            hold.leave.cancel();
+        }
+        for hold in holds {
+            hold.left.cancelled().await;
+        }
+    }
+}
+
 impl Driving {
     /// Resolves when a later claim wants the row.
     pub(super) async fn displaced(&self) {
@@ -95,5 +108,22 @@ mod tests {
         assert!(!other.hold.leave.is_cancelled());
         drop((second, other));
         assert!(driven.rows.is_empty());
+    }
+
+    #[tokio::test]
+    async fn all_are_told_to_leave_and_waited_for() {
+        let driven = Arc::new(Driven::default());
+        driven.leave_all().await;
+        let held = [driven.take(RowId(1)).await, driven.take(RowId(2)).await];
+        let leaving = tokio::spawn({
+            let driven = Arc::clone(&driven);
+            async move { driven.leave_all().await }
+        });
+        for driving in &held {
+            driving.displaced().await;
+        }
+        assert!(!leaving.is_finished());
+        drop(held);
+        leaving.await.unwrap();
     }
 }

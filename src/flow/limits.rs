@@ -90,6 +90,18 @@ impl Limits {
     }
 }
 
+impl Limits {
+    /// Forgets the levels of routes and tools that are gone: over many loads they would only pile
+    /// up. Calls under way keep theirs.
+    pub(super) fn keep(&self, routes: &[Arc<super::Route>]) {
+        let written = || routes.iter().map(|route| &route.conf);
+        let named = |name: &Arc<str>| written().any(|route| route.name == *name);
+        self.doors.lock().retain(|name, _| named(name));
+        let used = |address: &Arc<str>| written().any(|it| it.upstream.address == *address);
+        self.tools.lock().retain(|address, _| used(address));
+    }
+}
+
 impl DoorLimits {
     fn after(before: &Self, limits: &RouteLimits) -> Self {
         Self {

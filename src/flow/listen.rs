@@ -58,10 +58,19 @@ impl Drive {
         while !self.late.is_empty() {
             let end = self.late.next().await;
             let event = self.spoke(end).await;
-            let step = self.on(event);
-            self.heard_late(event, step).await;
-            self.note();
+            self.hear(event).await;
         }
+    }
+
+    /// Attempt `n` was answered after its call was parked; the answer is among the replies.
+    pub(super) async fn told_late(&mut self, n: u8, reading: Reading) {
+        self.hear(Event::LateAnswer { n, reading }).await;
+    }
+
+    async fn hear(&mut self, event: Event) {
+        let step = self.on(event);
+        self.heard_late(event, step).await;
+        self.note();
     }
 
     /// What a late answer means for a call whose caller was already told.

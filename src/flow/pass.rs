@@ -25,9 +25,11 @@ use crate::call::time::Mono;
 use crate::telemetry::labels::{AttemptResult, Denied};
 use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::telemetry::metrics::InFlight;
+use crate::upstream::addresses::Reach;
 use crate::upstream::headers::{self, Length, Mark};
 use crate::upstream::{
-    Answer, Core, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms, Upload,
+    Answer, Core, Destination, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms,
+    Upload,
 };
 
 mod tunnel;
@@ -54,6 +56,8 @@ struct Pass<'a> {
     /// When the clock was last read.
     now: Mono,
     lines: Vec<AttemptLine>,
+    /// The address of the last send.
+    site: usize,
     /// What the send under way holds of the tool's limits.
     held: Held,
 }
@@ -84,6 +88,7 @@ impl Flow {
             deadline: now.after(total),
             now,
             lines: Vec::with_capacity(1),
+            site: 0,
             held: Held::default(),
             request: &request,
         };
@@ -116,7 +121,7 @@ impl Pass<'_> {
             if n == 1 && allow::is_fine(outcome) {
                 route.answered(self.now);
             }
-            self.held = std::mem::take(&mut self.held).ended(outcome);
+            self.held = std::mem::take(&mut self.held).ended(outcome, &route, self.core);
             let through = answer.as_ref().is_some_and(reading::came_through_a_gateway);
             let wait = self.repeat_after(n, outcome, policy).filter(|_| !through);
             let wait = wait.filter(|_| self.pays(&route, &mut paid));
@@ -184,7 +189,13 @@ impl Pass<'_> {
             max_kept: 0,
             mode: Mode::Pass,
         };
-        let to = self.request.route.tool.destination();
+        let route = Arc::clone(&self.request.route);
+        let Ok(chosen) = self.finds_address(n) else {
+            let outcome = Outcome::NotSent(NotSent::Connect);
+            self.sent(n, cause, began, outcome);
+            return (outcome, None);
+        };
+        let to = chosen.as_ref().unwrap_or_else(|| route.tool.destination());
         let mut exchange = Exchange::new(self.core, to, self.outgoing(n, cause), terms);
         let ended = tokio::select! {
             // An answer that is there counts, also on the tick of its timeout.
@@ -192,7 +203,10 @@ impl Pass<'_> {
             ended = &mut exchange => ended,
             () = self.core.wheel.sleep(bound) => match exchange.is_unsent() {
                 true => Ended::NotSent(NotSent::Connect),
-                false => Ended::Unclear(Unclear::Timeout),
+                false => {
+                    to.distrust(began);
+                    Ended::Unclear(Unclear::Timeout)
+                }
             },
         };
         let (outcome, answer) = match ended {
@@ -203,6 +217,16 @@ impl Pass<'_> {
         };
         self.sent(n, cause, began, outcome);
         (outcome, answer)
+    }
+
+    /// Where send `n` goes: anywhere, since it has no effects. `None`: there is one address; `Err`:
+    /// all of them are ejected.
+    fn finds_address(&mut self, n: u8) -> Result<Option<Arc<Destination>>, ()> {
+        let route = &self.request.route;
+        let avoid = (n > 1).then_some(self.site);
+        let choice = route.choose(Reach::Any { avoid }, self.core.clock.mono());
+        self.site = choice.site_or(self.site);
+        self.held.sits_at(choice)
     }
 
     /// Counts and notes one send that has ended.
@@ -244,7 +268,7 @@ impl Pass<'_> {
         headers::stamp(
             Arc::make_mut(&mut self.fields),
             &mark,
-            &route.tool,
+            &route.sites[self.site].tool,
             &self.request.method,
             length,
         );

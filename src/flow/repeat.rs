@@ -17,8 +17,9 @@ use super::call::{Call, Decider, Hold, Place, Sendable};
 use super::drive::Drive;
 use super::round::recovered;
 use super::running::Attendance;
-use super::told::{Told, Word};
+use super::told::{Problem, Shown, Told, Word};
 use super::{Flow, Route, dedup, record};
+use crate::call::code::{Code, Repeat, Sent};
 use crate::call::recovery::{Patience, Recovery, Sending};
 use crate::call::step::{Event, Step};
 use crate::call::time::Wall;
@@ -32,6 +33,9 @@ use crate::upstream::Core;
 /// longest.
 const LOOK_FIRST: Duration = Duration::from_millis(20);
 const LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// When a refusal for want of room is worth a repeat.
+const SOON: Duration = Duration::from_secs(1);
 
 /// What a repeat came to, as far as it was driven.
 type Brought = (Option<Told>, Vec<AttemptLine>);
@@ -60,6 +64,7 @@ impl Flow {
             Some(told) => told,
             None => self.look_again(known).await,
         };
+        let told = counted(core, told);
         if told.word == Word::Replayed {
             let how = if first == visit.request.call_id {
                 AvoidedBy::Replay
@@ -156,9 +161,14 @@ impl Flow {
         view: &CallView,
     ) -> (Call, Recovery) {
         let request = &visit.request;
+        let known = route.site_of(&view.upstream);
+        let site = known.unwrap_or(0);
         let call = Call {
             first_sent: view.first_sent.unwrap_or(view.received_at),
-            same_address: route.is_at(&view.upstream),
+            same_address: known.is_some(),
+            site,
+            via: site,
+            first: None,
             place: Place::Repeat(Hold::Nothing),
             client: view.client.clone(),
             call_id: view.call_id.clone(),
@@ -223,6 +233,24 @@ impl Flow {
         let mut found = read.await.ok()?.into_iter();
         found.find(|now| now.row == call.row && now.life == call.life)
     }
+}
+
+/// A stored answer was read for this caller alone: it counts among the bodies that are held.
+fn counted(core: &Core, mut told: Told) -> Told {
+    let Shown::Whole(whole) = &mut told.shown else {
+        return told;
+    };
+    if let Ok(body) = core.bodies.keep(std::mem::take(&mut whole.body)) {
+        whole.body = body;
+        return told;
+    }
+    let detail = "The call is settled, but the bodies under way take as much memory as \
+                  limits.bodies allows. Repeat it with the same call id a little later.";
+    let mut problem = Problem::new(Code::Overloaded, detail, Sent::Yes, Repeat::SameCallIdOnly);
+    problem.retry_after = Some(SOON);
+    told.word = Word::Refused;
+    told.shown = Shown::Problem(problem);
+    told
 }
 
 impl Drive {

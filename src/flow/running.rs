@@ -168,6 +168,11 @@ impl Calls {
         })
     }
 
+    /// Has every pass over a dead letter end; returns when all have.
+    pub(super) async fn leave_all(&self) {
+        self.driven.leave_all().await;
+    }
+
     /// How many calls are in flight.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -4,6 +4,7 @@
 //! believes dead. A success may be told while its record is on its way, as long as the tool can be
 //! asked about it; the record is then pursued in the background until it is written.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
@@ -21,7 +22,7 @@ use crate::call::receipt::State;
 use crate::call::step::{Ending, Entry as Durable, Event, Parked, Parking, Reason, Step};
 use crate::crash::{self, Point};
 use crate::ledger::{Fact, FactWritten, News, SettledBy, Verdict, Written};
-use crate::telemetry::labels::{AvoidedBy, Round};
+use crate::telemetry::labels::{AvoidedBy, Bound, Round};
 use crate::telemetry::log::CallLine;
 use crate::upstream::Answer;
 
@@ -38,7 +39,7 @@ impl Drive {
         // Where a call that nobody knows is undone, a success is durable before it is told: else a
         // crash and a silent receipt could undo what its caller relies on.
         let is_undone = self.call.route.conf.policy.compensation.reversal.is_some();
-        let asks = self.call.route.receipts.is_some() && !is_undone;
+        let asks = self.call.route.has_receipts() && !is_undone;
         crash::at(Point::Settling);
         match Step::Answer(ending).entry(asks) {
             Durable::Nothing => self.flow.pursue(fact, &self.call),
@@ -388,23 +389,52 @@ impl Drive {
         let told = self.call.told(Word::Answered, sends, shown);
         let (core, tasks) = (self.core.clone(), self.flow.tasks.clone());
         drop(core.spawn(tasks.track_future(async move {
-            let report = passed.await;
+            let mut passed = pin!(passed);
+            let draining = self.flow.draining.clone();
+            let (report, parked) = tokio::select! {
+                biased;
+                report = &mut passed => (report, false),
+                () = draining.cancelled() => {
+                    let parked = self.park_streaming().await;
+                    (passed.await, parked)
+                }
+            };
             crash::at(Point::Streaming);
             let reading = Reading::by_status(status);
             let outcome = match report.broken {
                 None => Outcome::Answered(reading),
                 Some(why) => Outcome::Unclear(why),
             };
+            if report.broken.is_none() && report.kept.is_none() {
+                self.flow.metrics.bounds.inc(Bound::KeptResponse);
+            }
             let kept = record::passed(status, &headers, &report);
             self.replies.put(n, Said::Kept(kept));
-            let step = self.on(Event::Attempted {
-                outcome,
-                retry_after: None,
-                open: false,
-            });
-            drop(self.run_from(step).await);
+            match outcome {
+                Outcome::Answered(reading) if parked => self.told_late(n, reading).await,
+                Outcome::Unclear(_) | Outcome::NotSent(_) if parked => {}
+                Outcome::Answered(_) | Outcome::Unclear(_) | Outcome::NotSent(_) => {
+                    let step = self.on(Event::Attempted {
+                        outcome,
+                        retry_after: None,
+                        open: false,
+                    });
+                    drop(self.run_from(step).await);
+                }
+            }
         })));
         told
+    }
+
+    /// The process cannot wait for the end of an answer that is being passed on: the call is
+    /// parked, and the answer goes on. Whether it was.
+    async fn park_streaming(&mut self) -> bool {
+        let Step::Park(parking) = self.on(Event::Draining) else {
+            return false;
+        };
+        self.parked(parking).await;
+        self.in_line = None;
+        true
     }
 }
 

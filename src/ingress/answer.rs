@@ -18,23 +18,29 @@ use hyper::upgrade::OnUpgrade;
 use super::body::{Arriving, Fate, Payload, Reading, collect};
 use super::floor::Floor;
 use super::identify;
-use super::reply::{self, ReplyBody, Shape};
+use super::reply::problem::SOON;
+use super::reply::{self, Shape};
+use super::seat::{Requests, Turn};
 use super::tether::{Tether, caught};
 use super::tunnel;
 use super::wire::Wire;
 use super::{Door, Faced, Request, Settings, receipts};
+use crate::call::code::Code;
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::time::Mono;
 use crate::flow::Prefer;
 use crate::flow::told::{Shown, Told};
+use crate::telemetry::labels::Bound;
 use crate::upstream::headers::X_CALL_ID;
 
 mod accepted;
 mod check;
 mod own;
 mod tale;
+mod turned;
 
 use tale::Tale;
+pub(super) use turned::Turned;
 
 /// Bodies up to here are collected before they are passed on: then one write carries the request,
 /// and it can be sent again (contract, `effects: none`).
@@ -44,6 +50,8 @@ const SMALL_BODY: u64 = 64 * 1024;
 pub(super) struct Room<D: Door> {
     pub(super) door: Arc<D>,
     pub(super) floor: Arc<Floor>,
+    /// Of all cores together.
+    pub(super) requests: Arc<Requests>,
 }
 
 /// A call's id, and who made it.
@@ -85,7 +93,7 @@ pub(super) async fn answer<D: Door>(
     room: Arc<Room<D>>,
     wire: Arc<Wire>,
     mut request: http::Request<Incoming>,
-) -> Result<Response<ReplyBody>, Infallible> {
+) -> Result<Response<Turned>, Infallible> {
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
     let underway = Underway::begin(&wire, request.body());
     let mut shape = Shape {
@@ -95,22 +103,27 @@ pub(super) async fn answer<D: Door>(
         fragile: (request.version() < Version::HTTP_11).then(|| Arc::clone(&wire)),
     };
     let visit = Visit::of(&room, &wire, request);
-    let told = if visit.origin.head.uri.path().starts_with(receipts::OWN) {
-        Err(own::answer(visit, &mut shape).await)
-    } else {
-        Ok(visit.enter(&mut shape).await)
+    let own = visit.origin.head.uri.path().starts_with(receipts::OWN);
+    let (told, turn) = match room.requests.take() {
+        None => (Ok(visit.turned_away(&mut shape)), None),
+        Some(turn) if own => (Err(own::answer(visit, &mut shape).await), Some(turn)),
+        Some(turn) => {
+            let (told, turn) = visit.enter(&mut shape, turn).await;
+            (Ok(told), turn)
+        }
     };
-    shape.close |= room.floor.draining.is_cancelled();
+    shape.close |= room.floor.leaving.is_cancelled();
     // HTTP/2 says it with a GOAWAY, or resets the one stream.
     shape.close &= !wire.is_multiplexed();
     drop(underway);
-    Ok(match told {
+    let response = match told {
         Ok(mut told) => {
             tunnel::arm(&mut told, &wire, upgrade);
             reply::render(told, shape)
         }
         Err(own) => reply::finish(own, &shape),
-    })
+    };
+    Ok(Turned::response(response, turn, wire.is_multiplexed()))
 }
 
 fn is_small(body: &Incoming) -> bool {
@@ -153,8 +166,26 @@ impl<'a, D: Door> Visit<'a, D> {
         }
     }
 
-    /// All the way to what the caller is told, and in which shape.
-    async fn enter(mut self, shape: &mut Shape) -> Told {
+    /// As many requests are worked on as may be: this one is not looked at.
+    fn turned_away(self, shape: &mut Shape) -> Told {
+        self.leave_unread(shape);
+        let settings = self.origin.room.settings();
+        settings.metrics.bounds.inc(Bound::Calls);
+        let detail = "As many requests are worked on as limits.calls allows. This one was not \
+                      looked at. Repeat it with the same call id a little later.";
+        let mut problem = check::unseen(Code::Overloaded, detail);
+        problem.retry_after = Some(SOON);
+        let refusal = Refusal {
+            route: None,
+            told: Box::new(Told::refused(None, problem)),
+        };
+        tale::note_refusal(self.origin.room, &refusal, self.origin.received);
+        *refusal.told
+    }
+
+    /// All the way to what the caller is told, and in which shape; and the turn, if it is not kept
+    /// by a call that goes on.
+    async fn enter(mut self, shape: &mut Shape, turn: Turn) -> (Told, Option<Turn>) {
         let Origin {
             room,
             wire,
@@ -172,9 +203,10 @@ impl<'a, D: Door> Visit<'a, D> {
                     .effects
                     .is_once(&self.origin.head.method);
                 let told = if once {
-                    self.call(guest).await
+                    self.call(guest, turn).await
                 } else {
-                    self.pass(guest).await
+                    let told = self.pass(guest).await;
+                    told.map(|told| (told, Some(turn)))
                 };
                 match told {
                     Ok(told) => return told,
@@ -193,11 +225,15 @@ impl<'a, D: Door> Visit<'a, D> {
             shape.id_field.clone_from(&route.config().call_id.header);
         }
         tale::note_refusal(room, &refusal, received);
-        *refusal.told
+        (*refusal.told, None)
     }
 
     /// A call with effects: its body is collected, and it outlives its caller.
-    async fn call(self, guest: Guest<D::Route>) -> Result<Told, Refusal<D::Route>> {
+    async fn call(
+        self,
+        guest: Guest<D::Route>,
+        turn: Turn,
+    ) -> Result<(Told, Option<Turn>), Refusal<D::Route>> {
         let room = Arc::clone(self.origin.room);
         let mut request = self.collected(guest, std::convert::identity).await?;
         let until = accepted::Until::of(&mut request);
@@ -211,7 +247,7 @@ impl<'a, D: Door> Visit<'a, D> {
             let told = told.unwrap_or_else(|panic| tale::panicked(named, &panic));
             tale.end(&told);
             drop(running);
-            told
+            (told, Some(turn))
         };
         let call = Tether::new(call, gone);
         Ok(match until {
@@ -291,6 +327,7 @@ impl<'a, D: Door> Visit<'a, D> {
             patience: floor.settings.limits.body_timeout,
             limit: self.limit(route).unwrap_or(usize::MAX),
             wire: Arc::clone(self.origin.wire),
+            bodies: floor.core.tools().bodies.clone(),
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use super::wire::Wire;
 use crate::clock::{Wheel, wheel};
 use crate::flow::told::{BodyError, Stream};
+use crate::upstream::{Bodies, Full};
 
 /// How much of a collected body restarts the wait: about 2 KiB/s at the default timeout, slower
 /// than any network that can carry a call at all.
@@ -42,12 +43,15 @@ pub struct Arriving {
     wire: Arc<Wire>,
 }
 
-/// Why a body is not there. Always the caller's doing.
+/// Why a body is not there. The caller's doing, but for a want of room.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyProblem {
     /// It is longer than `body.max_request`.
     #[error("the request body is longer than the route allows")]
     TooLarge,
+    /// There is no room for it among the bodies held (`limits.bodies`).
+    #[error(transparent)]
+    NoRoom(#[from] Full),
     /// It paused for longer than `limits.body_timeout`.
     #[error("the request body did not arrive in time")]
     TooSlow,
@@ -60,6 +64,7 @@ pub enum BodyProblem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     TooLarge,
+    NoRoom,
     TooSlow,
     Broken,
 }
@@ -88,6 +93,8 @@ pub(super) struct Reading {
     pub(super) limit: usize,
     /// Where it comes from.
     pub(super) wire: Arc<Wire>,
+    /// Where room for it is taken when it is collected.
+    pub(super) bodies: Bodies,
 }
 
 impl Arriving {
@@ -101,6 +108,7 @@ impl Arriving {
             patience,
             limit,
             wire,
+            bodies: _,
         } = reading;
         let pace = Pace {
             wheel,
@@ -178,6 +186,7 @@ impl BodyProblem {
     pub(super) const fn fault(&self) -> Fault {
         match self {
             Self::TooLarge => Fault::TooLarge,
+            Self::NoRoom(_) => Fault::NoRoom,
             Self::TooSlow => Fault::TooSlow,
             Self::Broken(_) => Fault::Broken,
         }
@@ -234,19 +243,26 @@ pub(super) async fn collect(body: Incoming, reading: Reading) -> Result<Bytes, B
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
+    let bodies = reading.bodies.clone();
     let mut body = Arriving::paced(body, reading, Fate::default(), SLICE);
     let Some(first) = next_data(&mut body).await? else {
         return Ok(Bytes::new());
     };
     // The common case: the body came with its head, in one piece, and is not copied.
     if body.is_end_stream() {
-        return Ok(first);
+        return Ok(bodies.keep(first)?);
     }
-    let mut whole = BytesMut::from(first);
-    while let Some(more) = next_data(&mut body).await? {
-        whole.extend_from_slice(&more);
+    let mut whole = bodies.gather();
+    let mut next = Some(first);
+    while let Some(piece) = next {
+        let rest = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        whole.push(
+            &piece,
+            whole.len().saturating_add(piece.len()).saturating_add(rest),
+        )?;
+        next = next_data(&mut body).await?;
     }
-    Ok(whole.freeze())
+    Ok(whole.done())
 }
 
 /// The next piece; trailers are dropped, as they are when a call is sent again.

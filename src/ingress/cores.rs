@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Wheel};
-use crate::upstream;
+use crate::upstream::{self, Bodies};
 
 /// How long a stopping core waits for blocking work, of which there is none in a call.
 const STOP_WAIT: Duration = Duration::from_millis(100);
@@ -50,9 +50,9 @@ impl Core {
         &self.0.tools
     }
 
-    fn on(runtime: &Runtime, index: usize, clock: Clock) -> Self {
+    fn on(runtime: &Runtime, index: usize, clock: Clock, bodies: &Bodies) -> Self {
         let _inside = runtime.enter();
-        let tools = upstream::Core::start(index, clock);
+        let tools = upstream::Core::start(index, clock).within(bodies);
         Self(Arc::new(State {
             tools,
             connections: AtomicUsize::new(0),
@@ -75,11 +75,12 @@ impl Core {
 }
 
 impl Cores {
-    /// Starts `n` cores; 0 means one per processor this process may use.
+    /// Starts `n` cores; 0 means one per processor this process may use. `bodies` is what bodies
+    /// may take on all of them together.
     ///
     /// # Errors
     /// When a thread or its runtime cannot be made.
-    pub fn start(n: usize, clock: &Clock) -> io::Result<Self> {
+    pub fn start(n: usize, clock: &Clock, bodies: &Bodies) -> io::Result<Self> {
         let n = if n == 0 {
             std::thread::available_parallelism().map_or(1, Into::into)
         } else {
@@ -89,7 +90,7 @@ impl Cores {
         let mut all = Vec::with_capacity(n);
         let mut threads = Vec::with_capacity(n);
         for index in 0..n {
-            let (core, thread) = start_one(index, clock.clone(), stop.clone())?;
+            let (core, thread) = start_one(index, (clock.clone(), bodies.clone()), stop.clone())?;
             all.push(core);
             threads.push(thread);
         }
@@ -131,7 +132,7 @@ impl Drop for Cores {
 
 fn start_one(
     index: usize,
-    clock: Clock,
+    (clock, bodies): (Clock, Bodies),
     stop: CancellationToken,
 ) -> io::Result<(Core, JoinHandle<()>)> {
     let (ready, started) = mpsc::sync_channel(1);
@@ -139,7 +140,7 @@ fn start_one(
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => {
-                let core = Core::on(&runtime, index, clock);
+                let core = Core::on(&runtime, index, clock, &bodies);
                 // Nobody listens only when the start of the cores was given up.
                 drop(ready.send(Ok(core)));
                 runtime.block_on(stop.cancelled());
@@ -157,10 +158,11 @@ fn start_one(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::Bodies;
 
     #[test]
     fn every_core_runs_what_it_is_given_on_its_own_thread() {
-        let cores = Cores::start(2, &Clock::start()).unwrap();
+        let cores = Cores::start(2, &Clock::start(), &Bodies::default()).unwrap();
         for (index, core) in cores.all().iter().enumerate() {
             assert_eq!(core.index(), index);
             let (tell, told) = mpsc::channel();
@@ -175,7 +177,7 @@ mod tests {
 
     #[test]
     fn connections_go_to_the_least_loaded_core() {
-        let cores = Cores::start(2, &Clock::start()).unwrap();
+        let cores = Cores::start(2, &Clock::start(), &Bodies::default()).unwrap();
         let all = cores.all();
         assert_eq!(Cores::least_loaded(all).index(), 0);
         all[0].connections().store(2, Ordering::Relaxed);

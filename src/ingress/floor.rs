@@ -42,6 +42,8 @@ pub(super) struct Floor {
     tick: Duration,
     bounds: Bounds,
     pub(super) settings: Arc<Settings>,
+    /// Connections are asked to leave with their next answer.
+    pub(super) leaving: CancellationToken,
     /// No new work.
     pub(super) draining: CancellationToken,
     /// Calls that run, also those whose caller has left.
@@ -95,6 +97,7 @@ impl Floor {
             tick,
             bounds,
             settings,
+            leaving: CancellationToken::new(),
             draining: CancellationToken::new(),
             calls: TaskTracker::new(),
             open: TaskTracker::new(),

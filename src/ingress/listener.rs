@@ -8,6 +8,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -17,7 +18,7 @@ use super::Door;
 use super::answer::Room;
 use super::cores::Cores;
 use super::floor::Floor;
-use super::seat::Addresses;
+use super::seat::{Addresses, Requests};
 use crate::clock::Clock;
 use crate::config::Limits;
 use crate::entropy::Minter;
@@ -53,8 +54,19 @@ pub struct Ingress {
     floors: Arc<[Arc<Floor>]>,
     /// Stops the acceptor.
     stop: CancellationToken,
+    /// Whoever waits in the kernel's queue is left to another process.
+    leaves: Arc<AtomicBool>,
     /// Resolves when the acceptor has let go of the port.
     stopped: tokio::sync::Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+/// Whose the callers are that wait in the kernel's queue when no more are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backlog {
+    /// This process's: nobody else has the socket, so that they are served or told.
+    Ours,
+    /// Another process's, which has the socket too or will be given it.
+    Others,
 }
 
 /// How a drain ended.
@@ -84,16 +96,18 @@ impl Ingress {
             .iter()
             .map(|core| Floor::new(core.clone(), Arc::clone(&settings)))
             .collect();
+        let requests = Requests::at_most(settings.limits.calls);
         let rooms: Vec<_> = floors
             .iter()
             .map(|floor| {
                 Arc::new(Room {
                     door: Arc::clone(&door),
                     floor: Arc::clone(floor),
+                    requests: Arc::clone(&requests),
                 })
             })
             .collect();
-        let stop = CancellationToken::new();
+        let (stop, leaves) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
         let acceptor = Acceptor {
             listener,
             cores: Arc::clone(cores.all()),
@@ -101,12 +115,14 @@ impl Ingress {
             addresses: Addresses::bounded(&settings.limits),
             settings,
             stop: stop.clone(),
+            leaves: Arc::clone(&leaves),
         };
         let stopped = tokio::sync::Mutex::new(Some(acceptor.start()?));
         Ok(Self {
             address,
             floors,
             stop,
+            leaves,
             stopped,
         })
     }
@@ -129,22 +145,41 @@ impl Ingress {
         self.floors.iter().map(|floor| floor.calls.len()).sum()
     }
 
-    /// Takes no new work and waits at most `grace` for what runs.
-    ///
-    /// New connections are refused by the kernel; silent ones are closed; a request that comes all
-    /// the same is told `draining`; what runs is answered with `Connection: close` (a GOAWAY on
-    /// HTTP/2). What is left after the grace is cut off; its calls are in the ledger.
-    pub async fn drain(&self, grace: Duration) -> Drained {
-        for floor in &*self.floors {
-            floor.draining.cancel();
-            floor.calls.close();
-            floor.open.close();
-        }
+    /// Takes no new connections, and asks those that are open to leave: every answer says
+    /// `Connection: close` (HTTP/2: a GOAWAY). Requests that come on them are served as ever.
+    pub async fn close_door(&self, backlog: Backlog) {
+        self.leaves
+            .store(backlog == Backlog::Others, Ordering::Relaxed);
+        self.floors.iter().for_each(|floor| floor.leaving.cancel());
         self.stop.cancel();
         if let Some(stopped) = self.stopped.lock().await.take() {
             // The acceptor's thread may have died; then it has let go as well.
             drop(stopped.await);
         }
+    }
+
+    /// Waits until the last connection has left; for ever, if one does not.
+    pub async fn all_left(&self) {
+        for floor in &*self.floors {
+            floor.open.close();
+            floor.open.wait().await;
+        }
+    }
+
+    /// Takes no new work and waits at most `grace` for what runs.
+    ///
+    /// New connections are refused by the kernel, or left to whoever has the socket next; silent
+    /// ones are closed; a request that comes all the same is told `draining`; what runs is answered
+    /// with `Connection: close` (a GOAWAY on HTTP/2). What is left after the grace is cut off; its
+    /// calls are in the ledger.
+    pub async fn drain(&self, grace: Duration, backlog: Backlog) -> Drained {
+        for floor in &*self.floors {
+            floor.leaving.cancel();
+            floor.draining.cancel();
+            floor.calls.close();
+            floor.open.close();
+        }
+        self.close_door(backlog).await;
         self.floors.iter().for_each(|floor| floor.close_silent());
         let all_left = async {
             for floor in &*self.floors {

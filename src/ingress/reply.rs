@@ -45,6 +45,10 @@ const IN_ADDRESS: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
+/// The server copies what it is given beside the head, so a long body goes in pieces: one copy of
+/// this size exists at a time, not one of the whole body at every slow reader.
+const PIECE_BYTES_MAX: usize = 64 * 1024;
+
 /// Attempt counts that need no formatting; more than any policy allows in line.
 const SMALL: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
@@ -63,7 +67,7 @@ pub(super) struct Shape {
 
 /// The body of an answer.
 pub(super) enum ReplyBody {
-    /// Nothing, or the whole in one piece.
+    /// Nothing, or the whole.
     Whole(Bytes),
     /// Still arriving.
     Stream {
@@ -276,7 +280,10 @@ impl Body for ReplyBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Whole(bytes) => {
+                let piece = bytes.split_to(bytes.len().min(PIECE_BYTES_MAX));
+                Poll::Ready(Some(Ok(Frame::data(piece))))
+            }
             Self::Stream { body, fragile } => {
                 let next = std::task::ready!(Pin::new(body).poll_frame(cx));
                 if let (Some(Err(_)), Some(wire)) = (&next, fragile) {

@@ -1,13 +1,16 @@
-//! The places of callers' connections: how many are open, in all and from one address.
+//! The places of callers: how many connections are open, in all and from one address, and how many
+//! requests are worked on.
 //!
 //! A place is taken by the acceptor and given back wherever the connection ends. Addresses are
 //! counted only when one may have fewer than all; an IPv6 caller counts by its /64, which is what
-//! one subscriber is given (RFC 6177). Deliberately absent: what a newcomer without a place reads
-//! (`listener`).
+//! one subscriber is given (RFC 6177). A request has a turn of its own, because it may outlive its
+//! connection, and on HTTP/2 there are many on one; it keeps that until its answer is out.
+//! Deliberately absent: what whoever finds no place reads (`listener`, `answer`).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -33,6 +36,35 @@ pub(super) struct FromAddress {
 pub(super) struct Seat {
     _open: TaskTrackerToken,
     _from: Option<FromAddress>,
+}
+
+/// The requests that are worked on, over all cores.
+pub(super) struct Requests {
+    most: usize,
+    open: AtomicUsize,
+}
+
+/// One of them; given back on drop.
+pub(super) struct Turn(Arc<Requests>);
+
+impl Requests {
+    pub(super) fn at_most(most: usize) -> Arc<Self> {
+        let open = AtomicUsize::new(0);
+        Arc::new(Self { most, open })
+    }
+
+    /// A turn, unless as many are taken as there are.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Turn> {
+        let one_more = |open| (open < self.most).then_some(open + 1);
+        let taken = self.open.fetch_update(Relaxed, Relaxed, one_more);
+        taken.is_ok().then(|| Turn(Arc::clone(self)))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Addresses {
@@ -129,6 +161,22 @@ mod tests {
         assert!(addresses.take("2001:db8:0:1::1".parse().unwrap()).is_some());
         let _held = addresses.take("::ffff:192.0.2.1".parse().unwrap()).unwrap();
         assert!(addresses.take("192.0.2.1".parse().unwrap()).is_none());
+    }
+
+    #[test]
+    fn no_more_requests_have_a_turn_than_may_and_each_gives_it_back() {
+        let requests = Requests::at_most(2);
+        let held = [requests.take(), requests.take()];
+        assert!(held.iter().all(Option::is_some));
+        assert!(requests.take().is_none());
+        drop(held);
+        let taken = std::thread::scope(|threads| {
+            let taking = || (0..500).filter_map(|_| requests.take()).count();
+            let all: Vec<_> = (0..4).map(|_| threads.spawn(taking)).collect();
+            all.into_iter().map(|it| it.join().unwrap()).sum::<usize>()
+        });
+        assert!(taken >= 500, "{taken}");
+        assert_eq!(requests.open.load(Relaxed), 0);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::Door;
 use super::answer::{Room, answer};
 use super::seat::Seat;
 use super::wire::{Socket, Wire};
-use crate::config::Limits;
+use crate::config::{Limits, memory};
 use crate::telemetry::labels::Refusal;
 
 /// How HTTP/2 begins; no HTTP/1 method does.
@@ -30,13 +30,15 @@ const PREFACE_PAUSE: Duration = Duration::from_millis(10);
 /// hyper parses this many fields without allocating, and refuses more by itself.
 const FIELDS_FREE: usize = 100;
 
-/// The parser's own bound on a head lies above ours, so that a head which is only a little too
-/// long is told so in a document.
-const PARSER_BYTES_MIN: usize = 64 * 1024;
-
 /// Requests at once on one HTTP/2 connection, and unanswered resets before it is cut off.
-const STREAMS_MAX: u32 = 256;
+const STREAMS_MAX: u32 = 100;
 const RESETS_MAX: usize = 64;
+
+/// What an HTTP/2 caller may send ahead of whoever reads it, per request and in all, and what is
+/// held of one answer that it does not take.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const STREAM_UNSENT_MAX: usize = 64 * 1024;
 
 /// How often an HTTP/2 caller is asked whether it is there, and how long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -126,7 +128,7 @@ fn http1_builder(limits: &Limits) -> http1::Builder {
         .half_close(true)
         // Head and body leave in one write.
         .writev(false)
-        .max_buf_size(limits.header_bytes.saturating_mul(2).max(PARSER_BYTES_MIN));
+        .max_buf_size(memory::head_buffer(limits));
     if limits.headers > FIELDS_FREE {
         builder.max_headers(limits.headers);
     }
@@ -143,7 +145,7 @@ async fn serve_http2<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
     let mut connection = std::pin::pin!(http2_builder(limits).serve_connection(io, service));
     let ended = tokio::select! {
         ended = &mut connection => ended,
-        () = room.floor.draining.cancelled() => {
+        () = room.floor.leaving.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -160,6 +162,9 @@ fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
         .max_pending_accept_reset_streams(RESETS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(STREAM_UNSENT_MAX)
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_PATIENCE);

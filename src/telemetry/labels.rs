@@ -147,6 +147,26 @@ labels! {
         Unclear = "unclear",
     }
 
+    /// Why an address of a tool was ejected.
+    Ejected {
+        /// So many failures in a row.
+        Row = "row",
+        /// The share of failures among the sends of late.
+        Share = "share",
+        /// The send that tried it again failed.
+        Probe = "probe",
+    }
+
+    /// How an address of a tool stands.
+    AddressState {
+        /// It is used.
+        In = "in",
+        /// It is left alone.
+        Out = "out",
+        /// One send finds out whether it can be used again.
+        Probing = "probing",
+    }
+
     /// What contradicts the end a call already has.
     Difference {
         /// An answer says otherwise.
@@ -187,6 +207,10 @@ labels! {
         LateExchanges = "late-exchanges",
         /// `ledger.queue`: the call was refused as overloaded.
         LedgerQueue = "ledger-queue",
+        /// `limits.calls`: a request was refused as overloaded.
+        Calls = "calls",
+        /// `limits.bodies`: a request was refused, or an answer not kept.
+        Bodies = "bodies",
         /// `limits.async_calls`: a call was refused as overloaded.
         AsyncCalls = "async-calls",
         /// Callers who wait at a receipt: one was told at once.

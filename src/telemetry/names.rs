@@ -81,6 +81,12 @@ names! {
         "Calls being worked on in line.";
     LIMITED = "callgate_limited_now", Some("what"), true,
         "What upstream.concurrency and upstream.retry_budget count at the moment.";
+    EJECTIONS = "callgate_ejections_total", Some("reason"), true,
+        "Times an address of the tool was left alone because sends to it failed, by the reason.";
+    ADDRESSES = "callgate_upstream_addresses", Some("state"), true,
+        "Addresses of the tool that are weighed, by how they stand.";
+    NAMES_FAILING = "callgate_upstream_names_failing", None, true,
+        "Host names of the tool whose last look-up failed; what was found before is used.";
     CALL_DURATION = "callgate_call_duration_seconds", None, true,
         "From the end of the request's head to the answer, or to parking.";
     ATTEMPT_DURATION = "callgate_attempt_duration_seconds", None, true,
@@ -89,6 +95,8 @@ names! {
         "One group commit of the ledger.";
     BOUNDS_REACHED = "callgate_bounds_reached_total", Some("bound"), false,
         "Times a configured bound turned work away or cut it short.";
+    BODIES_HELD = "callgate_bodies_held_bytes", None, false,
+        "Memory that bodies take which count against limits.bodies.";
     LOG_LINES_DROPPED = "callgate_log_lines_dropped_total", None, false,
         "Log lines lost because standard error did not take them in time.";
     CONFIG_RELOADS = "callgate_config_reloads_total", Some("result"), false,

@@ -2,9 +2,10 @@
 //!
 //! A collected answer that is cut short, or silent for longer than `idle`, is no answer. The limit
 //! bounds memory, not truth: past it the head and what was read go out and the rest streams, except
-//! for a 5xx, which is cut, because it is kept for the caller but settles nothing.
+//! for a 5xx, which is cut, because it is kept for the caller but settles nothing. An answer that
+//! finds no room among the bodies held (`limits.bodies`) fares like one that is too long.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 
@@ -121,12 +122,13 @@ pub(super) async fn receive(
             lease.finish(!parts.status.is_server_error());
             Ok(whole(parts, body, false))
         }
-        Collected::Longer(prefix) if cut => {
+        Collected::Longer(read) if cut => {
+            let kept = beginning(&lease.core, &read, terms.max_kept);
             lease.reset();
-            Ok(whole(parts, prefix.slice(..terms.max_kept), true))
+            Ok(whole(parts, kept, true))
         }
-        Collected::Longer(prefix) => {
-            reading.put_back(prefix);
+        Collected::Longer(read) => {
+            reading.put_back(read);
             Ok(stream(lease, parts, reading, terms))
         }
     }
@@ -181,8 +183,9 @@ fn is_stream(headers: &HeaderMap) -> bool {
 
 enum Collected {
     Whole(Bytes),
-    /// More than the limit was read; how much more is bounded by one read.
-    Longer(Bytes),
+    /// More than may be kept: what was read, in pieces; how much more than the limit that is, is
+    /// bounded by one read.
+    Longer(Vec<Bytes>),
 }
 
 async fn collect(core: &Core, reading: &mut Reading, limit: usize) -> Result<Collected, Trouble> {
@@ -190,26 +193,52 @@ async fn collect(core: &Core, reading: &mut Reading, limit: usize) -> Result<Col
         return Ok(Collected::Whole(Bytes::new()));
     };
     if first.len() > limit {
-        return Ok(Collected::Longer(first));
+        return Ok(Collected::Longer(vec![first]));
     }
     // The common answer arrives in one piece and is passed on without a copy.
     if reading.is_done() {
-        return Ok(Collected::Whole(first));
+        return Ok(in_one_piece(core, first));
     }
     let Some(second) = reading.data(core).await? else {
-        return Ok(Collected::Whole(first));
+        return Ok(in_one_piece(core, first));
     };
-    let mut all = BytesMut::with_capacity(reading.hint(first.len() + second.len()).min(limit));
-    all.extend_from_slice(&first);
+    let whole = reading.hint(first.len() + second.len()).min(limit);
+    let mut all = core.bodies.gather();
+    if all.push(&first, whole).is_err() {
+        return Ok(Collected::Longer(vec![first, second]));
+    }
+    drop(first);
     let mut next = Some(second);
     while let Some(piece) = next {
-        all.extend_from_slice(&piece);
-        if all.len() > limit {
-            return Ok(Collected::Longer(all.freeze()));
+        if all.len() + piece.len() > limit || all.push(&piece, whole).is_err() {
+            return Ok(Collected::Longer(vec![all.done(), piece]));
         }
         next = reading.data(core).await?;
     }
-    Ok(Collected::Whole(all.freeze()))
+    Ok(Collected::Whole(all.done()))
+}
+
+fn in_one_piece(core: &Core, only: Bytes) -> Collected {
+    // A clone is a count; a piece that finds no room is passed on as it is.
+    match core.bodies.keep(only.clone()) {
+        Ok(kept) => Collected::Whole(kept),
+        Err(_full) => Collected::Longer(vec![only]),
+    }
+}
+
+/// The beginning of what was read, as much of it as may be kept.
+fn beginning(core: &Core, pieces: &[Bytes], limit: usize) -> Bytes {
+    if let [only] = pieces {
+        return only.slice(..limit.min(only.len()));
+    }
+    let mut all = core.bodies.gather();
+    for piece in pieces {
+        let piece = &piece[..piece.len().min(limit - all.len())];
+        if all.push(piece, limit).is_err() {
+            break;
+        }
+    }
+    all.done()
 }
 
 /// Hands the answer on as a stream; a short one that has already arrived whole needs none.
@@ -222,7 +251,7 @@ async fn pass_on(
     let body = match reading.now().await {
         Now::Nothing => return Ok(stream(lease, parts, reading, terms)),
         Now::Data(prefix) if !reading.is_done() || !may_be_whole(&prefix, terms) => {
-            reading.put_back(prefix);
+            reading.put_back(vec![prefix]);
             return Ok(stream(lease, parts, reading, terms));
         }
         Now::Data(whole) => whole,

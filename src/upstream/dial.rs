@@ -111,8 +111,13 @@ async fn open(core: &Core, to: &Destination, limit: Duration) -> Result<Transpor
         return Ok(Transport::StandIn(opened));
     }
     let tcp = tokio::select! {
-        tcp = connect(to) => tcp?,
-        () = &mut expired => return Err(DialError::Timeout(limit)),
+        tcp = connect(core, to) => tcp?,
+        () = &mut expired => {
+            if let Place::Name(name) = &to.place {
+                name.hurry(core);
+            }
+            return Err(DialError::Timeout(limit));
+        }
     };
     // Head and body leave in one write; waiting for a fuller segment only costs time.
     if let Err(e) = tcp.set_nodelay(true) {
@@ -184,21 +189,20 @@ impl Undriven {
 }
 
 /// The first of the host's addresses that takes a connection.
-async fn connect(to: &Destination) -> Result<TcpStream, DialError> {
+async fn connect(core: &Core, to: &Destination) -> Result<TcpStream, DialError> {
     let name = match &to.place {
         Place::Address(address) => return connect_one(*address).await,
-        Place::Name(name) => Arc::clone(name),
+        Place::Name(name) => name,
     };
-    let found = tokio::net::lookup_host((&*name, to.port))
-        .await
-        .map_err(DialError::Resolve)?;
+    let found = name.addresses(core).await.map_err(DialError::Resolve)?;
     let mut last = DialError::NoAddress;
-    for address in found {
-        match connect_one(address).await {
+    for address in found.iter() {
+        match connect_one(*address).await {
             Ok(tcp) => return Ok(tcp),
             Err(e) => last = e,
         }
     }
+    name.hurry(core);
     Err(last)
 }
 

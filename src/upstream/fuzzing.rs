@@ -258,7 +258,8 @@ fn nowhere() -> Arc<Destination> {
         idle: Duration::from_secs(3_600),
         max_idle: 8,
     };
-    Destination::new(&endpoint, None, pool, 1).expect("an address needs nothing else")
+    Destination::new(&endpoint, None, pool, (1, Duration::from_secs(30)))
+        .expect("an address needs nothing else")
 }
 
 /// What both ends of the scripted connection know.

@@ -20,6 +20,9 @@ use crate::config::route::PoolConfig;
 /// How long the receiver has for TCP and TLS.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 
+/// How often a host name is looked up again.
+const RESOLVE: Duration = Duration::from_secs(30);
+
 /// What is read of its answer: nobody looks at it.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
@@ -66,7 +69,7 @@ impl Hook {
     pub fn new(rule: &AlertRule) -> Result<Self, SetupError> {
         let path = rule.target.reveal();
         Ok(Self {
-            destination: Destination::new(&rule.endpoint, rule.ca.as_ref(), POOL, 1)?,
+            destination: Destination::new(&rule.endpoint, rule.ca.as_ref(), POOL, (1, RESOLVE))?,
             target: PathAndQuery::try_from(path).map_err(|source| SetupError::Path {
                 path: rule.origin(),
                 source,

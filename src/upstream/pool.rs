@@ -7,6 +7,7 @@
 //! on connections in use (the calls that use them are bounded) and any resending.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ pub(super) struct Pool {
     idle: Duration,
     max_idle: usize,
     shards: Box<[Mutex<Shard>]>,
+    /// What rests since before this (nanoseconds of the process's clock) is not used any more.
+    distrusted: AtomicU64,
 }
 
 #[derive(Default)]
@@ -130,14 +133,33 @@ impl Pool {
             idle: config.idle,
             max_idle: config.max_idle,
             shards,
+            distrusted: AtomicU64::new(0),
         }
+    }
+
+    /// An empty pool of the same kind.
+    pub(super) fn alike(&self) -> Self {
+        let config = PoolConfig {
+            idle: self.idle,
+            max_idle: self.max_idle,
+        };
+        Self::new(config, self.shards.len())
+    }
+
+    /// A request that left at `left` was not answered in time. Perhaps the way to the tool is dead
+    /// and nobody was told (a firewall that forgot, an address that moved): what has rested since
+    /// before that is closed instead of used. What has carried an answer since has shown that it
+    /// lives.
+    pub(super) fn distrust(&self, left: Mono) {
+        self.distrusted.fetch_max(left.0, Ordering::Relaxed);
     }
 
     /// An idle connection of this core, looked at and found silent.
     pub(super) fn take(&self, core: &Core) -> Option<Conn> {
         loop {
-            let Resting { mut conn, .. } = self.shard(core).lock().resting.pop_back()?;
-            if conn.is_usable() {
+            let Resting { mut conn, until } = self.shard(core).lock().resting.pop_back()?;
+            let distrusted = Mono(self.distrusted.load(Ordering::Relaxed));
+            if conn.is_usable() && until > distrusted.after(self.idle) {
                 conn.reused = true;
                 return Some(conn);
             }

@@ -24,8 +24,8 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An answer's body. The gap timer exists only while a read waits.
 pub(super) struct Reading {
-    /// Read before and put back: comes first.
-    ahead: Bytes,
+    /// Read before and put back, the last first: comes before the rest.
+    ahead: Vec<Bytes>,
     body: Source,
     idle: Duration,
     gap: Option<Sleep>,
@@ -87,16 +87,18 @@ impl Source {
 impl Reading {
     pub(super) const fn new(body: Source, idle: Duration) -> Self {
         Self {
-            ahead: Bytes::new(),
+            ahead: Vec::new(),
             body,
             idle,
             gap: None,
         }
     }
 
-    /// Puts back what was read, once.
-    pub(super) fn put_back(&mut self, data: Bytes) {
-        self.ahead = data;
+    /// Puts back all that was read, once, in its order.
+    pub(super) fn put_back(&mut self, mut pieces: Vec<Bytes>) {
+        pieces.retain(|piece| !piece.is_empty());
+        pieces.reverse();
+        self.ahead = pieces;
     }
 
     /// Whether the last byte was read. Not every kind of body knows before it is read once more.
@@ -106,7 +108,8 @@ impl Reading {
 
     /// What is still to come, as far as it was announced.
     pub(super) fn remaining(&self) -> SizeHint {
-        let (rest, ahead) = (self.body.size_hint(), self.ahead.len() as u64);
+        let rest = self.body.size_hint();
+        let ahead = self.ahead.iter().map(Bytes::len).sum::<usize>() as u64;
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower().saturating_add(ahead));
         if let Some(upper) = rest.upper() {
@@ -130,8 +133,8 @@ impl Reading {
         core: &Core,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Trouble>>> {
-        if !self.ahead.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.ahead)))));
+        if let Some(piece) = self.ahead.pop() {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
         if let Poll::Ready(frame) = self.body.poll_frame(cx) {
             self.gap = None;

@@ -1,21 +1,23 @@
 //! An answer that is passed on while it arrives.
 //!
 //! The consumer pulls, so a slow caller slows the tool and memory stays bounded. For the record the
-//! stream keeps a copy up to a limit, its length and its SHA-256, and says at its end whether it
-//! was complete. Dropped before its end, it closes its connection with a reset and says that too.
+//! stream keeps a copy up to a limit (while there is room for it, see `bodies`), its length and its
+//! SHA-256, and says at its end whether it was complete. Dropped before its end, it closes its
+//! connection with a reset and says that too.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
 use super::Core;
+use super::bodies::Gathering;
 use super::pool::Lease;
 use super::reading::{Reading, Trouble};
 use crate::call::outcome::Unclear;
@@ -76,20 +78,19 @@ pub enum StreamError {
 
 struct Record {
     limit: usize,
-    kept: Option<BytesMut>,
+    kept: Option<Gathering>,
     sha: Sha256,
 }
 
 impl Record {
     fn take(&mut self, data: &Bytes) {
         self.sha.update(data);
-        let fits = self
-            .kept
-            .as_ref()
-            .is_some_and(|kept| kept.len() + data.len() <= self.limit);
-        match &mut self.kept {
-            Some(kept) if fits => kept.extend_from_slice(data),
-            Some(_) | None => self.kept = None,
+        let kept = self.kept.take();
+        self.kept = kept.filter(|kept| kept.len() + data.len() <= self.limit);
+        if let Some(kept) = &mut self.kept
+            && kept.push(data, 0).is_err()
+        {
+            self.kept = None;
         }
     }
 }
@@ -105,7 +106,7 @@ impl StreamBody {
         let (end, told) = oneshot::channel();
         let record = keep.map(|limit| Record {
             limit,
-            kept: Some(BytesMut::new()),
+            kept: Some(lease.core.bodies.gather()),
             sha: Sha256::new(),
         });
         let core = lease.core.clone();
@@ -150,7 +151,7 @@ impl StreamBody {
             None => (None, None),
             Some(record) => (Some(record.sha.finalize().into()), record.kept),
         };
-        let kept = kept.map(BytesMut::freeze);
+        let kept = kept.map(Gathering::done);
         // Nobody listening is fine: not every stream is recorded.
         let _unheard = end.send(StreamReport {
             broken,

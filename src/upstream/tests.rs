@@ -19,7 +19,7 @@ use crate::clock::Clock;
 mod closing;
 mod differential;
 mod ends;
-pub(super) mod peer;
+pub(in crate::upstream) mod peer;
 mod pooling;
 mod streaming;
 mod tls;

@@ -14,6 +14,7 @@ use super::SetupError;
 use crate::config::route::{CaFile, Endpoint};
 
 /// What a TLS connection to one host needs.
+#[derive(Clone)]
 pub(super) struct Tls {
     pub(super) connector: TlsConnector,
     pub(super) name: ServerName<'static>,

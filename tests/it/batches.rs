@@ -240,6 +240,11 @@ fn a_file_that_cannot_be_trusted_is_refused_and_nothing_is_sent() {
             "--encoding gbk",
         ),
         (
+            "mixed.csv",
+            b"no,what\nRX1,a\nRX2,\xb5\xa5\xba\xc5\n",
+            "line 3 is no UTF-8",
+        ),
+        (
             "open.csv",
             b"no,what\nRX1,a\nRX2,\"b\n",
             "line 3 opens a quote",

@@ -12,11 +12,14 @@
 )]
 
 mod accepted;
+mod addresses;
 mod alerts;
 mod answers;
+mod batch_files;
 mod batch_limits;
 mod batches;
 mod bodies;
+mod bounds;
 mod bulk;
 mod chains;
 mod check_command;
@@ -24,6 +27,7 @@ mod clients;
 mod connections;
 mod crashes;
 mod disks;
+mod draining;
 mod duplicates;
 mod fixture;
 mod h2c;
@@ -41,7 +45,10 @@ mod receipts;
 mod reload;
 mod reversal;
 mod scopes;
+mod storm;
+mod takeover;
 mod telemetry;
+mod terminal;
 mod tunnels;
 mod waiting;
 mod why;

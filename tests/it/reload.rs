@@ -1,9 +1,10 @@
 //! A configuration that changes while calls run (C56), a bad one (C60), and the switch for resends.
 
 use crate::fixture::gateway::BINARY;
-use crate::fixture::{Act, Call, Config, Gate, Receipts, Script, World, ms};
+use crate::fixture::{Act, Call, Config, Gate, PATIENCE, Receipts, Script, World, ms};
 use serde_json::{Value, json};
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -242,6 +243,59 @@ fn c56_a_hundred_reloads_under_load_drop_no_connection_and_no_call() {
         "{} connections to the tool",
         world.tool.k()
     );
+}
+
+#[test]
+fn c56_an_unchanged_limit_keeps_its_level_and_a_changed_one_is_in_force_at_once() {
+    let world = World::prompt_with(Script::new(), |config| config.route("limits/rate", "600/m"));
+    let mut client = world.gateway.client();
+    let mut n = 0;
+    let mut status = || {
+        n += 1;
+        client.call(&Call::with_id(&format!("level-{n}"))).status
+    };
+    let used_up = (0..2_000).any(|_| status() == 429);
+    assert!(used_up, "the rate lets everything in");
+    // The edge of a minute may fall into the test, and fills it up once.
+    let full_again = (0..20).filter(|_| {
+        assert_eq!(reload(&world).status, 200);
+        status() != 429
+    });
+    assert!(
+        full_again.count() <= 20 / 2,
+        "a reload that changes nothing fills it up"
+    );
+    let changed = world.config.clone().route("limits/rate", "7/m");
+    fs::write(world.gateway.config_file(), changed.yaml()).expect("written");
+    assert_eq!(reload(&world).status, 200);
+    let passed = (0..40).filter(|_| status() != 429).count();
+    assert!((7..=14).contains(&passed), "{passed} at 7/m");
+}
+
+#[test]
+fn a_reload_that_adds_a_tool_which_is_not_there_warns_as_the_start_does() {
+    let world = World::new(Script::new());
+    let nowhere = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let nowhere = nowhere.expect("a port").to_string();
+    let mut route = json!({ "name": "other", "match": { "path": "/other/**" }, "receipt": {} });
+    route["upstream"] = json!({ "url": format!("http://{nowhere}") });
+    let more = world.config.clone().set("routes/1", route);
+    let verbose = || world.gateway.admin("/readyz?verbose").text();
+    assert!(!verbose().contains(&nowhere));
+    fs::write(world.gateway.config_file(), more.yaml()).expect("written");
+    assert_eq!(reload(&world).status, 200);
+    let warned = world.gateway.log().wait(PATIENCE, |record| {
+        record["level"] == "warn" && record.to_string().contains(&nowhere)
+    });
+    let said = world.gateway.log_tail();
+    assert!(warned.is_some(), "nothing was said: {said}");
+    assert!(verbose().contains(&nowhere), "{}", verbose());
+    // It goes as it came.
+    fs::write(world.gateway.config_file(), world.config.yaml()).expect("written");
+    assert_eq!(reload(&world).status, 200);
+    world.gateway.wait_until("nobody misses it", || {
+        (!verbose().contains(&nowhere)).then_some(())
+    });
 }
 
 /// Turns the switch by the command line; what it prints.

@@ -14,6 +14,7 @@ use callgate::flow::{PassBody, Request, accept};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Version};
 use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::check::Heard;
@@ -82,9 +83,13 @@ impl State {
     }
 }
 
+/// The gateway that callers go to.
+pub(crate) type At = Arc<Mutex<Arc<Gateway>>>;
+
 /// One caller's life while a gateway lives.
-pub(crate) async fn call(gateway: Arc<Gateway>, n: usize) {
+pub(crate) async fn call(at: At, n: usize) {
     loop {
+        let gateway = Arc::clone(&at.lock());
         let (script, next) = {
             let state = gateway.world.lock();
             let caller = &state.callers[n];
@@ -93,8 +98,9 @@ pub(crate) async fn call(gateway: Arc<Gateway>, n: usize) {
             }
             (caller.script.clone(), caller.next)
         };
-        let at = next.saturating_sub(gateway.base).saturating_mul(1_000_000);
-        gateway.flow.clock.sleep_until(Mono(at)).await;
+        let when = next.saturating_sub(gateway.base).saturating_mul(1_000_000);
+        gateway.flow.clock.sleep_until(Mono(when)).await;
+        let gateway = Arc::clone(&at.lock());
         let gone = CancellationToken::new();
         let mut request = request(&gateway, &script, gone.clone());
         let id = request.call_id.to_string();

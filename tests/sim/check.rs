@@ -42,6 +42,8 @@ pub(crate) struct Facts {
     told_failure: Option<u32>,
     /// The uses of the id that a caller was promised.
     pub(crate) promised: BTreeSet<u32>,
+    /// The address it was sent to, by use of the id.
+    pub(crate) went: BTreeMap<u32, usize>,
     /// What was sent first under this id, by use.
     pub(crate) bodies: BTreeMap<u32, String>,
     /// An answer that is final for a route without effects has arrived, at this time.
@@ -238,7 +240,7 @@ impl State {
         let wanted = self.plan.callers.iter().any(|script| {
             script.wants == sent.body && script.id.as_ref().is_none_or(|own| *own == id)
         });
-        if !wanted {
+        if !wanted && !self.is_rows(&sent.body, &id) {
             self.breaks("one id per call", &format!("{} arrives as {id}", sent.body));
         }
     }
@@ -326,6 +328,7 @@ impl State {
 
     /// Everything that must hold when a world has come to its end.
     pub(crate) fn all_holds(&mut self) {
+        self.files_hold();
         let ids: Vec<String> = self.truth.calls.keys().cloned().collect();
         for key in self.truth.keys.keys().cloned().collect::<Vec<_>>() {
             self.key_has_one_effect(&key);

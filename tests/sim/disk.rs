@@ -8,6 +8,7 @@ mod desk;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use callgate::call::alert;
 use callgate::call::id::{CallId, ClientName};
@@ -57,6 +58,7 @@ pub(crate) struct Book {
     life: u32,
     /// The story is wanted.
     told: bool,
+    closed: AtomicBool,
 }
 
 impl State {
@@ -129,6 +131,7 @@ impl Book {
             inner: Arc::clone(&state.ledger),
             life,
             told: state.story.told,
+            closed: AtomicBool::new(false),
         })
     }
 
@@ -146,6 +149,9 @@ impl Book {
         verb: impl FnOnce(&MemoryLedger) -> Pending<T> + Send + 'static,
     ) -> Pending<T> {
         let mut state = self.world.lock();
+        if self.closed.load(Ordering::Relaxed) {
+            return Pending::ready(Err(LedgerError::Closed));
+        }
         let (reply, pending) = Pending::later();
         if !state.touched(self.life) {
             state.keep.push(Box::new(reply));
@@ -308,7 +314,10 @@ impl Ledger for Book {
         self.inner.health()
     }
 
+    /// Everything handed over before this is written before whatever another gateway hands over.
     fn close(&self) -> Pending<()> {
-        Pending::ready(Ok(()))
+        let closed = self.write(self.tell(|| "close".to_owned()), |_| Pending::ready(Ok(())));
+        self.closed.store(true, Ordering::Relaxed);
+        closed
     }
 }

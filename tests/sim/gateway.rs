@@ -18,11 +18,13 @@ use callgate::telemetry::metrics::Metrics;
 use callgate::telemetry::readiness::Readiness;
 use callgate::upstream::Core;
 use callgate::upstream::headers::Node;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::callers;
 use crate::disk::Book;
+use crate::files;
 use crate::jobs;
 use crate::pipe::dialer;
 use crate::plan::{EndPlan, Rules};
@@ -36,10 +38,24 @@ pub(crate) struct Gateway {
     pub(crate) world: World,
     pub(crate) flow: Arc<Flow>,
     pub(crate) core: Core,
-    pub(crate) minter: Minter,
+    pub(crate) minter: Arc<Minter>,
     pub(crate) life: u32,
     /// When it began, in the world's time.
     pub(crate) base: u64,
+}
+
+/// How long a gateway that is taken over from has to let go of its rows.
+const LETS_GO_WITHIN: Duration = Duration::from_millis(200);
+
+/// Which gateway of its life it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comes {
+    /// After everybody else has died.
+    First,
+    /// While another one lives.
+    Beside,
+    /// After another one has let the ledger go.
+    After,
 }
 
 /// How a life ended.
@@ -96,26 +112,36 @@ pub(crate) fn live(world: &World, end: Option<EndPlan>) -> Ended {
 }
 
 async fn serve(world: &World, clock: Clock, life: u32, base: u64, end: Option<EndPlan>) -> Ended {
-    let gateway = Arc::new(start(world, clock.clone(), life, (base, false)).await);
-    let (callers, twin) = {
+    let gateway = Arc::new(start(world, clock.clone(), life, (base, Comes::First)).await);
+    let (callers, twin, handover) = {
         let state = world.lock();
-        (state.callers.len(), state.plan.twin)
+        (state.callers.len(), state.plan.twin, state.plan.handover)
     };
     // Where there are two, every second caller goes to the second one.
     let is_twins = move |n: &usize| twin.is_some() && n % 2 == 1;
     let (theirs, ours): (Vec<_>, Vec<_>) = (0..callers).partition(is_twins);
-    opens(&gateway, ours);
+    let door = opens(&gateway, ours);
     let second = Arc::new(OnceLock::new());
     if let Some(at) = twin {
-        let (world, second) = (world.clone(), Arc::clone(&second));
+        let (world, second, clock) = (world.clone(), Arc::clone(&second), clock.clone());
         drop(tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(at)).await;
             world
                 .lock()
                 .say(|| "### a second gateway begins".to_owned());
-            let twin = Arc::new(start(&world, clock, life, (base, true)).await);
+            let twin = Arc::new(start(&world, clock, life, (base, Comes::Beside)).await);
             opens(&twin, theirs);
             second.set(twin).ok().expect("there is one twin");
+        }));
+    }
+    if let Some(at) = handover {
+        let (first, second) = (Arc::clone(&gateway), Arc::clone(&second));
+        drop(tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(at)).await;
+            let next = Arc::new(hands_over(&first, clock).await);
+            works(&next);
+            *door.lock() = Arc::clone(&next);
+            second.set(next).ok().expect("there is one successor");
         }));
     }
     let ended = tokio::select! {
@@ -129,11 +155,40 @@ async fn serve(world: &World, clock: Clock, life: u32, base: u64, end: Option<En
     ended
 }
 
-/// Takes these callers and works on the queue.
-fn opens(gateway: &Arc<Gateway>, callers: Vec<usize>) {
-    for n in callers {
-        drop(tokio::spawn(callers::call(Arc::clone(gateway), n)));
+/// Lets another gateway have the ledger, as a process does that is taken over from; the other one.
+async fn hands_over(first: &Gateway, clock: Clock) -> Gateway {
+    let world = &first.world;
+    world
+        .lock()
+        .say(|| "### another gateway takes over".to_owned());
+    let letting_go = tokio::time::timeout(LETS_GO_WITHIN, first.flow.let_go());
+    let has_let_go = letting_go.await.is_ok();
+    // What was handed over to the disk is written, or has failed; nothing more is.
+    drop(first.flow.ledger.close().await);
+    {
+        let mut state = world.lock();
+        let sound = state.plan.disk.fails == 0;
+        if has_let_go && sound && state.holds(&first.flow.owner) {
+            state.breaks("who hands over lets go of everything", "a row in line");
+        }
+        state.truth.reached.at("handover");
     }
+    start(world, clock, first.life, (first.base, Comes::After)).await
+}
+
+/// Takes these callers, and works on the queue and on files. Which gateway they go to can be changed.
+fn opens(gateway: &Arc<Gateway>, callers: Vec<usize>) -> callers::At {
+    let door: callers::At = Arc::new(Mutex::new(Arc::clone(gateway)));
+    for n in callers {
+        drop(tokio::spawn(callers::call(Arc::clone(&door), n)));
+    }
+    works(gateway);
+    door
+}
+
+/// Works on the queue and on files.
+fn works(gateway: &Arc<Gateway>) {
+    files::opens(gateway);
     if gateway.world.lock().plan.jobs {
         jobs::opens(gateway);
     }
@@ -147,18 +202,17 @@ fn opens(gateway: &Arc<Gateway>, callers: Vec<usize>) {
 }
 
 /// Sweeps: after everybody else when it is alone, after the dead when another one lives.
-async fn sweeps(world: &World, book: &Arc<dyn Ledger>, owner: &Owner, clock: &Clock, second: bool) {
-    let dead = if second {
-        OwnerTest::LeaseRanOut
-    } else {
-        OwnerTest::AllOthers
+async fn sweeps(world: &World, book: &Arc<dyn Ledger>, owner: &Owner, clock: &Clock, comes: Comes) {
+    let dead = match comes {
+        Comes::Beside => OwnerTest::LeaseRanOut,
+        Comes::First | Comes::After => OwnerTest::AllOthers,
     };
     // Serving starts after the sweep; a gateway that cannot sweep does not start.
     loop {
         let now = clock.wall();
         let before = world.lock().in_line(now);
         if book.recover(owner.clone(), now, dead).await.is_ok() {
-            if second {
+            if comes == Comes::Beside {
                 world.lock().the_living_keep_theirs(&before);
             }
             return;
@@ -167,29 +221,29 @@ async fn sweeps(world: &World, book: &Arc<dyn Ledger>, owner: &Owner, clock: &Cl
     }
 }
 
-async fn start(world: &World, clock: Clock, life: u32, (base, second): (u64, bool)) -> Gateway {
+async fn start(world: &World, clock: Clock, life: u32, (base, comes): (u64, Comes)) -> Gateway {
     let core = Core::start(0, clock.clone());
     let (seed, rules) = {
         let state = world.lock();
         (state.plan.seed, state.plan.rules.clone())
     };
-    let entropy = Entropy::seeded(seed ^ u64::from(life) ^ (u64::from(second) << 32));
+    let entropy = Entropy::seeded(seed ^ u64::from(life) ^ ((comes as u64) << 32));
     let owner = Owner::new(&entropy.instance("sim"));
     let book: Arc<dyn Ledger> = Book::new(world, life);
-    sweeps(world, &book, &owner, &clock, second).await;
+    sweeps(world, &book, &owner, &clock, comes).await;
     let proofs = book.proofs().await.expect("memory is always readable");
     let metrics = METRICS.with(Arc::clone);
     let routes = Routes::build(&[route(&rules)], &metrics, &proofs, 1).expect("a good route");
     for route in routes.all().iter() {
-        route.tool.destination().dial_by(dialer(world, false, life));
-        if let Some(receipts) = &route.receipts {
-            receipts
-                .endpoint
-                .destination()
-                .dial_by(dialer(world, true, life));
-        }
-        if let Some(reversal) = &route.reversal {
-            reversal.destination().dial_by(dialer(world, false, life));
+        for (n, site) in route.sites.iter().enumerate() {
+            let dialer = |asks| dialer(world, (n, asks), life);
+            site.tool.destination().dial_by(dialer(false));
+            if let Some(receipts) = &site.receipts {
+                receipts.endpoint.destination().dial_by(dialer(true));
+            }
+            if let Some(reversal) = &site.reversal {
+                reversal.destination().dial_by(dialer(false));
+            }
         }
     }
     let flow = Flow {
@@ -206,6 +260,7 @@ async fn start(world: &World, clock: Clock, life: u32, (base, second): (u64, boo
         promises: Promises::new(8),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),
+        in_line: TaskTracker::new(),
         tasks: TaskTracker::new(),
         entropy: entropy.clone(),
     };
@@ -213,7 +268,7 @@ async fn start(world: &World, clock: Clock, life: u32, (base, second): (u64, boo
         world: world.clone(),
         flow: Arc::new(flow),
         core,
-        minter: Minter::new("sim", &entropy),
+        minter: Arc::new(Minter::new("sim", &entropy)),
         life,
         base,
     }
@@ -319,7 +374,8 @@ async fn over(gateway: &Gateway) -> Ended {
             state.breaks("everything ends", "not within its time");
             return Ended::Over;
         }
-        if !state.callers.iter().all(callers::Caller::is_done) || !state.disk.is_idle() {
+        let done = state.callers.iter().all(callers::Caller::is_done);
+        if !done || !state.disk.is_idle() || !state.files_are_over() {
             continue;
         }
         let ids: Vec<String> = state.truth.calls.keys().cloned().collect();

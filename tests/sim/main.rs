@@ -1,5 +1,5 @@
 //! The real `flow` and `call` in seeded worlds: a lossy network, tools of many kinds, callers that
-//! repeat and leave, a disk that fails, and a gateway that is killed anywhere.
+//! repeat and leave, files that are pushed, a disk that fails, and a gateway that is killed anywhere.
 //!
 //! Everything above the sockets and below the callers' door is the product's own code, over virtual
 //! time. A world that breaks a promise prints its seed and is told again, line by line. Seeds worth
@@ -10,13 +10,16 @@ mod callers;
 mod check;
 mod dice;
 mod disk;
+mod files;
 mod gateway;
 mod jobs;
 mod names;
 mod net;
+mod outage;
 mod pipe;
 mod plan;
 mod promise;
+mod several;
 mod tool;
 mod world;
 
@@ -34,7 +37,7 @@ const SCHEDULES: u64 = 2_000;
 const TOLD_MAX: usize = 3;
 
 /// Worlds that once broke a promise, and how.
-const KEPT: [(u64, &str); 5] = [
+const KEPT: [(u64, &str); 6] = [
     (
         6_855,
         "a success that could not be recorded was parked as never sent",
@@ -48,6 +51,10 @@ const KEPT: [(u64, &str); 5] = [
     (
         10_164,
         "a late refusal of one attempt ended a call that was sent again since",
+    ),
+    (
+        1_780,
+        "a row that was done was REFUSED, because its late answer was too large to keep",
     ),
 ];
 

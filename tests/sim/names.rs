@@ -2,7 +2,7 @@
 //! no living owner's call taken, and no second send of what has no effects once it was answered.
 
 use callgate::call::time::Wall;
-use callgate::ledger::CallView;
+use callgate::ledger::{CallView, Owner};
 
 use crate::net::Request;
 use crate::world::State;
@@ -16,8 +16,11 @@ impl State {
             .callers
             .iter()
             .find(|script| script.wants == request.body);
+        let row = self.rows().find(|row| row.wants == request.body);
         let own = script
-            .and_then(|script| script.key.clone())
+            .map(|script| script.key.clone())
+            .or_else(|| row.map(|row| row.key.clone()))
+            .flatten()
             .unwrap_or_default();
         if own != *key {
             self.breaks(
@@ -53,7 +56,8 @@ impl State {
         let given = plan
             .callers
             .iter()
-            .any(|script| script.id.as_deref() == Some(id));
+            .any(|script| script.id.as_deref() == Some(id))
+            || self.rows().any(|row| row.id.as_deref() == Some(id));
         plan.rules.block && !given && plan.disk.fails == 0 && plan.twin.is_none()
     }
 
@@ -125,6 +129,12 @@ impl State {
             row.settled.is_none() && row.dead_letter.is_none() && row.lease_until > now
         })
         .collect()
+    }
+
+    /// Whether this gateway still has a call in line.
+    pub(crate) fn holds(&self, owner: &Owner) -> bool {
+        let mut rows = self.truth.calls.keys().filter_map(|id| self.row(id));
+        rows.any(|row| row.settled.is_none() && row.dead_letter.is_none() && row.owner == *owner)
     }
 
     /// A second gateway has swept: what was in line before is not a crash now.

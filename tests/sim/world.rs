@@ -23,6 +23,7 @@ use crate::callers::Caller;
 use crate::check::Truth;
 use crate::dice::Dice;
 use crate::disk::Disk;
+use crate::files::Pusher;
 use crate::jobs::Bulk;
 use crate::net::{Asked, Net, Sent};
 use crate::plan::Plan;
@@ -43,6 +44,7 @@ pub(crate) struct State {
     pub(crate) net: Net,
     pub(crate) tool: Tool,
     pub(crate) callers: Vec<Caller>,
+    pub(crate) pushers: Vec<Pusher>,
     pub(crate) truth: Truth,
     /// Calls about which an operator has ordered something.
     pub(crate) ordered: BTreeSet<(RowId, u32)>,
@@ -117,6 +119,7 @@ impl World {
             net: Net::default(),
             tool: Tool::default(),
             callers: plan.callers.iter().cloned().map(Caller::new).collect(),
+            pushers: plan.files.iter().cloned().map(Pusher::new).collect(),
             truth: Truth::default(),
             ordered: BTreeSet::new(),
             life: 0,

@@ -39,14 +39,15 @@ impl Machine {
     pub(super) fn draining(&mut self, chance: Chance) -> Step {
         match self.phase {
             Phase::New => self.end(Ending::Refused(Code::Draining)),
-            Phase::InFlight => {
+            // An answer that is still on its way may break off.
+            Phase::InFlight | Phase::Streaming(_) => {
                 self.tally.doubt();
                 self.park(Reason::Drain, chance)
             }
             Phase::Asking(_) | Phase::Waiting(_) | Phase::Closing => {
                 self.park(Reason::Drain, chance)
             }
-            Phase::Streaming(_) | Phase::Ended | Phase::Parked => Step::Keep,
+            Phase::Ended | Phase::Parked => Step::Keep,
         }
     }
 

@@ -405,6 +405,10 @@ fn a_process_that_ends_parks_what_is_in_flight_as_unclear_and_due_at_once() {
     };
     let mut in_flight = Driven::begun(policy());
     assert_eq!(parked(in_flight.on(Event::Draining)), (Reason::Drain, now));
+    let mut streaming = Driven::begun(policy());
+    let head = Event::Head(Reading::by_status(StatusCode::OK));
+    assert_eq!(streaming.on(head), Step::PassHead(1));
+    assert_eq!(parked(streaming.on(Event::Draining)), (Reason::Drain, now));
     let mut waiting = Driven::begun(policy());
     waiting.ended(CUT);
     waiting.on(state(State::Unknown));

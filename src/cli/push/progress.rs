@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde_json::Value;
 
 use crate::call::time::Mono;
@@ -63,15 +63,8 @@ impl Figures {
 
 impl Progress {
     pub(super) fn new(quiet: bool) -> Self {
-        let bar = if quiet {
-            ProgressBar::hidden()
-        } else {
-            let style = "{wide_bar} {pos}/{len} {per_sec} eta {eta}\n{msg}";
-            let style = ProgressStyle::with_template(style).expect("the template is fixed");
-            ProgressBar::no_length().with_style(style)
-        };
         Self {
-            bar,
+            bar: bar(quiet),
             quiet,
             clock: Clock::start(),
             began: None,
@@ -106,9 +99,15 @@ impl Progress {
         }
     }
 
-    /// Runs something that needs the terminal.
-    pub(super) fn aside<T>(&self, what: impl FnOnce() -> T) -> T {
-        self.bar.suspend(what)
+    /// Takes the bar off the terminal, which somebody else needs for a while.
+    pub(super) fn pause(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// Puts it back.
+    pub(super) fn resume(&mut self) {
+        self.bar = bar(self.quiet);
+        self.began = None;
     }
 
     pub(super) fn finish(&self) {
@@ -128,6 +127,20 @@ impl Progress {
         });
         format!("{ended} of {items}{pace}; {}", figures.words())
     }
+}
+
+/// A bar with its figures below it; hidden where nobody sees it.
+fn bar(quiet: bool) -> ProgressBar {
+    if quiet {
+        return ProgressBar::hidden();
+    }
+    let style = "{wide_bar} {pos}/{len} {rate} eta {eta}\n{msg}";
+    let style = ProgressStyle::with_template(style).expect("the template is fixed");
+    // Its own `per_sec` has four decimals.
+    let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        let _ = write!(out, "{:.0}/s", state.per_sec());
+    };
+    ProgressBar::no_length().with_style(style.with_key("rate", rate))
 }
 
 #[cfg(test)]

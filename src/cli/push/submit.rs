@@ -118,3 +118,51 @@ fn pieces(
     });
     Ok((Pieces(receive), reading))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::recipe::{Recipe, Typed};
+    use crate::batch::rows::Format;
+
+    /// Everything that is sent of a file that is changed so after it was looked at.
+    async fn sent(change: impl FnOnce(&std::path::Path)) -> (Vec<io::Result<Bytes>>, Sent) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.csv");
+        std::fs::write(&path, "no,b\n1,2\n".repeat(3)).unwrap();
+        let source = Source::open(&path, None).unwrap();
+        let recipe = Recipe::read(&Typed::default()).unwrap();
+        let looked = source.look(Format::Csv, &recipe).unwrap();
+        change(&path);
+        let (mut body, sent) = pieces(&source, looked.digest).unwrap();
+        let mut pieces = Vec::new();
+        while let Some(piece) = body.0.recv().await {
+            pieces.push(piece);
+        }
+        (pieces, sent.await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_file_that_was_changed_after_it_was_looked_at_is_never_sent_to_its_end() {
+        let (pieces, whole) = sent(|_| ()).await;
+        assert_eq!(whole, Sent::All);
+        assert!(pieces.iter().all(Result::is_ok));
+        let grown = |path: &std::path::Path| {
+            let mut text = std::fs::read(path).unwrap();
+            text.extend(b"3,4\n");
+            std::fs::write(path, text).unwrap();
+        };
+        let cut = |path: &std::path::Path| std::fs::write(path, "no,b\n1,2\n").unwrap();
+        let same_length = |path: &std::path::Path| {
+            let text = std::fs::read_to_string(path).unwrap();
+            std::fs::write(path, text.replace('2', "3")).unwrap();
+        };
+        let changes: [fn(&std::path::Path); 3] = [grown, cut, same_length];
+        for change in changes {
+            let (pieces, how) = sent(change).await;
+            assert_eq!(how, Sent::Changed);
+            // The body breaks: the gateway never sees its end.
+            assert!(pieces.last().is_some_and(Result::is_err));
+        }
+    }
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::Value;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::super::client::Target;
 use super::super::exit::{Exit, Failure};
@@ -36,10 +37,12 @@ pub(in crate::cli) async fn watch(
     let mut progress = Progress::new(quiet);
     let mut away = false;
     let mut last = Value::Null;
+    // One listener for all of it: what is typed between two looks is heard at the next one.
+    let mut interrupts = signal(SignalKind::interrupt())?;
     loop {
         let looked = tokio::select! {
             looked = look(link, &target) => Some(looked),
-            _ = tokio::signal::ctrl_c() => None,
+            _ = interrupts.recv() => None,
         };
         match looked {
             Some(Ok(batch)) => {
@@ -60,7 +63,7 @@ pub(in crate::cli) async fn watch(
                 }
             }
             Some(Err(failure)) => return Err(failure),
-            None => match wish(&progress).await {
+            None => match wish(&mut progress, &mut interrupts).await {
                 Wish::GoOn => {}
                 Wish::Cancel => {
                     let cancel = Target::new(BATCHES).segment(name).segment("cancel");
@@ -70,7 +73,7 @@ pub(in crate::cli) async fn watch(
                 Wish::Detach => {
                     progress.finish();
                     eprintln!(
-                        "detached: the gateway goes on. callgate batch show {name} looks at it"
+                        "detached: the gateway goes on. callgate batch watch {name} looks at it"
                     );
                     return Ok((Exit::Unresolved, last));
                 }
@@ -87,20 +90,27 @@ async fn look(link: &Link<'_>, target: &Target) -> Result<Value, Failure> {
 
 /// Asks at the terminal; where nobody can be asked, or who is asked types Ctrl-C again, the command
 /// leaves and the batch goes on.
-async fn wish(progress: &Progress) -> Wish {
+async fn wish(progress: &mut Progress, interrupts: &mut Signal) -> Wish {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Wish::Detach;
     }
-    progress.aside(|| eprint!("\n[d]etach, [c]ancel the batch, or Enter to go on? "));
+    progress.pause();
+    eprint!("\n[d]etach, [c]ancel the batch, or Enter to go on? ");
     let asked = tokio::task::spawn_blocking(|| {
         let mut line = String::new();
         let read = std::io::stdin().lock().read_line(&mut line);
         read.map(|_| line).unwrap_or_else(|_| "d".to_owned())
     });
-    tokio::select! {
+    let wish = tokio::select! {
         line = asked => meant(&line.unwrap_or_else(|_| "d".to_owned())),
-        _ = tokio::signal::ctrl_c() => Wish::Detach,
-    }
+        _ = interrupts.recv() => {
+            // The question's line has no end yet.
+            eprintln!();
+            Wish::Detach
+        }
+    };
+    progress.resume();
+    wish
 }
 
 fn meant(line: &str) -> Wish {

@@ -54,6 +54,7 @@ impl World {
             promises: Promises::new(8),
             late: Arc::new(LateRegistry::default()),
             draining: CancellationToken::new(),
+            in_line: TaskTracker::new(),
             tasks: TaskTracker::new(),
         });
         let stop = CancellationToken::new();
@@ -86,6 +87,7 @@ async fn park(ledger: &MemoryLedger, n: usize, due: Wall) {
         call_id: CallId::parse(format!("c-{n}").as_bytes()).unwrap(),
         source: IdSource::Client,
         route: "gone".into(),
+        siblings: Arc::default(),
         upstream: "http://tool".into(),
         policy: "{}".into(),
         fingerprint: Fingerprint([1; 32]),

@@ -16,11 +16,14 @@ use crate::config::report::Path;
 use crate::config::route::{CaFile, Endpoint, HostMode, PoolConfig, Upstream, UpstreamKind};
 
 impl Builder<'_> {
-    /// Builds `upstream`; without a usable url an address nobody dials stands in.
+    /// Builds `upstream`.
     pub(super) fn upstream(&mut self, scope: &Scope<'_>) -> Upstream {
-        let endpoint = self
-            .parsed(scope, "url", names::endpoint)
-            .unwrap_or_else(nowhere);
+        let (endpoint, others) = self.addresses(scope);
+        let url = if scope.get("url").is_some() {
+            "url"
+        } else {
+            "urls"
+        };
         let former = |text: &str| names::endpoint(text).map(|old| Arc::from(old.address()));
         let pool = scope.section("pool");
         let idle = PoolConfig::default();
@@ -29,7 +32,7 @@ impl Builder<'_> {
             strip_prefix: self.parsed(scope, "strip_prefix", names::prefix),
             host: scope.word("host", HostMode::Tool),
             headers: self.own_headers(scope),
-            ca: self.ca_file(scope, "url", &endpoint),
+            ca: self.ca_file(scope, url, &endpoint),
             kind: scope.word("kind", UpstreamKind::Tool),
             pool: PoolConfig {
                 idle: pool.duration("idle", idle.idle),
@@ -40,6 +43,10 @@ impl Builder<'_> {
             concurrency: concurrency(scope),
             retry_budget: retry_budget(scope),
             formerly: self.each(scope, "formerly", former).unwrap_or_default(),
+            shared_state: scope.flag("shared_state", false),
+            resolve: scope.duration("resolve", defaults::RESOLVE),
+            ejection: self.ejection(scope, !others.is_empty()),
+            others,
             endpoint,
         }
     }
@@ -169,8 +176,4 @@ fn sets(scope: &Scope<'_>, name: &HeaderName) -> bool {
     entries
         .iter()
         .any(|(field, _)| field.eq_ignore_ascii_case(name.as_str()))
-}
-
-fn nowhere() -> Endpoint {
-    names::endpoint("http://0.0.0.0:1").expect("a well-formed address")
 }

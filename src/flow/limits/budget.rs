@@ -4,7 +4,9 @@
 //! time to come back; with the first answers they grow again. Shares that are not spent lapse after
 //! [`WINDOW_S`] seconds. A resend is paid for once, before its record is made, and what was paid
 //! for a resend that did not take place is given back. Rounds have a floor of their own that
-//! callers cannot spend; questions beyond the first of a call come out of another one.
+//! callers cannot spend; questions beyond the first of a call come out of another one. The floor is
+//! shared: while several clients want to send again, each that has had nothing in the present
+//! second has one resend of it put by, up to half of the floor, so that a noisy one cannot take all.
 //!
 //! Time is an argument; one lock per answered call and per resend, none without a budget.
 
@@ -75,6 +77,16 @@ struct State {
     receipts: Bucket,
     /// Resends under way, per client.
     clients: HashMap<ClientName, usize>,
+    /// Who has wished for a resend lately.
+    wishes: HashMap<ClientName, Wish>,
+}
+
+/// A client's latest wish.
+#[derive(Clone, Copy, Debug)]
+struct Wish {
+    second: u64,
+    /// It was granted one out of the floor in that second.
+    granted: bool,
 }
 
 /// Filled by time, up to one second's worth.
@@ -100,6 +112,7 @@ impl Budget {
             rounds: full(conf.rounds),
             receipts: full(conf.receipts),
             clients: HashMap::new(),
+            wishes: HashMap::new(),
         })))
     }
 
@@ -142,7 +155,7 @@ impl Budget {
         let rounds = client.is_none() && state.rounds.take(now);
         let from = if rounds {
             Purse::Rounds
-        } else if state.floor.take(now) {
+        } else if state.take_floor(client, now) {
             Purse::Floor
         } else if state.take_share() {
             Purse::Share
@@ -219,10 +232,44 @@ impl State {
     fn lapse(&mut self, now: Mono) {
         let second = Duration::from_nanos(now.0).as_secs();
         let gone = second.saturating_sub(self.second).min(WINDOW_S as u64);
+        if gone > 0 {
+            let kept = second.saturating_sub(WINDOW_S as u64);
+            self.wishes.retain(|_, wish| wish.second >= kept);
+        }
         for past in 0..gone {
             self.shares[slot(second - past)] = 0;
         }
         self.second = self.second.max(second);
+    }
+
+    /// One of the floor, unless what is left is put by for others.
+    fn take_floor(&mut self, client: Option<&ClientName>, now: Mono) -> bool {
+        let second = self.second;
+        let latest = client.map(|client| {
+            let none = Wish {
+                second,
+                granted: false,
+            };
+            let wish = self.wishes.entry(client.clone()).or_insert(none);
+            if wish.second < second {
+                *wish = none;
+            }
+            *wish
+        });
+        let is_first = latest.is_some_and(|wish| !wish.granted);
+        let waits = |wish: &Wish| wish.second < second || !wish.granted;
+        let others = self.wishes.iter();
+        let others = others.filter(|(name, wish)| Some(*name) != client && waits(wish));
+        let put_by = (others.count() as u64).min(self.floor.per_second / 2);
+        self.floor.fill(now);
+        if !is_first && self.floor.level < (put_by + 1) * ONE {
+            return false;
+        }
+        let taken = self.floor.take(now);
+        if let Some(wish) = client.and_then(|client| self.wishes.get_mut(client)) {
+            wish.granted |= taken;
+        }
+        taken
     }
 
     /// The oldest shares first.
@@ -243,6 +290,15 @@ impl State {
 
 impl Bucket {
     fn take(&mut self, now: Mono) -> bool {
+        self.fill(now);
+        let is_enough = self.level >= ONE;
+        if is_enough {
+            self.level -= ONE;
+        }
+        is_enough
+    }
+
+    fn fill(&mut self, now: Mono) {
         let passed = now.since(self.at).as_millis();
         // Thousandths per millisecond are pieces per second.
         let gained = u64::try_from(passed)
@@ -252,11 +308,6 @@ impl Bucket {
             self.level = self.level.saturating_add(gained).min(self.per_second * ONE);
             self.at = now;
         }
-        let is_enough = self.level >= ONE;
-        if is_enough {
-            self.level -= ONE;
-        }
-        is_enough
     }
 
     fn put_back(&mut self) {

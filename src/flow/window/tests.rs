@@ -159,6 +159,7 @@ impl World {
             promises: Promises::new(8),
             late: Arc::new(LateRegistry::default()),
             draining: CancellationToken::new(),
+            in_line: TaskTracker::new(),
             tasks: TaskTracker::new(),
         };
         Self {

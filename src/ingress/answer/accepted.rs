@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::flow::Prefer;
 use crate::flow::accept::{self, Accepted};
 use crate::flow::told::Told;
+use crate::ingress::seat::Turn;
 use crate::ingress::tether::Tether;
 use crate::ingress::{Faced, Request};
 
@@ -42,10 +43,11 @@ impl Until {
         })
     }
 
-    /// What the caller is told: the call's end, if that comes first.
-    pub(super) async fn told<F>(self, mut call: Tether<F>, clock: &Clock) -> Told
+    /// What the caller is told: the call's end, if that comes first. A call that goes on without
+    /// its caller keeps its turn.
+    pub(super) async fn told<F>(self, mut call: Tether<F>, clock: &Clock) -> (Told, Option<Turn>)
     where
-        F: Future<Output = Told> + Send + 'static,
+        F: Future<Output = (Told, Option<Turn>)> + Send + 'static,
     {
         let Self {
             prefer,
@@ -67,7 +69,7 @@ impl Until {
             told = &mut call => told,
             accepted = promised => {
                 call.let_go();
-                accepted.told(prefer)
+                (accepted.told(prefer), None)
             }
         }
     }

@@ -29,6 +29,10 @@ const FIELD_LINE: usize = 4;
 pub(super) const STRANGER: &str = "The request carries no key of a known client, or those of two. \
     Send one valid key as `Authorization: Bearer` or `X-Api-Key`.";
 
+/// What a caller reads whose body finds no room.
+const NO_ROOM_FOR_BODY: &str = "The bodies under way take as much memory as limits.bodies allows. \
+    The call was not looked at. Repeat it with the same call id a little later.";
+
 impl<D: Door> Visit<'_, D> {
     /// Everything that can be refused without the body.
     pub(super) fn check(&mut self) -> Result<Guest<D::Route>, Refusal<D::Route>> {
@@ -129,6 +133,11 @@ impl<D: Door> Visit<'_, D> {
 
 pub(super) fn body_refused(id: Option<&NamedBy>, fault: Fault) -> Box<Told> {
     let (code, detail) = match fault {
+        Fault::NoRoom => {
+            let mut problem = unseen(Code::Overloaded, NO_ROOM_FOR_BODY);
+            problem.retry_after = Some(SOON);
+            return Box::new(Told::refused(id.cloned(), problem));
+        }
         Fault::TooLarge => (
             Code::BodyTooLarge,
             "The request body is over the route's body.max_request. Send less, or have the limit \

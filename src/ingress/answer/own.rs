@@ -1,5 +1,6 @@
 //! What the gateway answers itself on the callers' listener: receipts, and nothing else.
 
+use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
@@ -17,6 +18,10 @@ use crate::ingress::{Door, Found};
 /// What a caller reads whose `wait` is none.
 const WAIT: &str = "`wait` is a whole number of seconds: /_callgate/receipts/{call_id}?wait=30.";
 
+/// What a caller reads whose receipt is long and finds no room.
+const NO_ROOM: &str = "The bodies under way take as much memory as limits.bodies allows. Ask \
+    again a little later.";
+
 /// Answers a request below `/_callgate/`.
 pub(super) async fn answer<D: Door>(
     mut visit: Visit<'_, D>,
@@ -29,7 +34,7 @@ pub(super) async fn answer<D: Door>(
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             // It may say something else a moment later.
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            (StatusCode::OK, headers, ReplyBody::Whole(document.into()))
+            (StatusCode::OK, headers, ReplyBody::Whole(document))
         }
         Err(problem) => {
             visit
@@ -57,7 +62,7 @@ pub(super) async fn answer<D: Door>(
     response
 }
 
-async fn find<D: Door>(visit: &mut Visit<'_, D>) -> Result<String, Box<Problem>> {
+async fn find<D: Door>(visit: &mut Visit<'_, D>) -> Result<Bytes, Box<Problem>> {
     let Origin {
         head,
         room,
@@ -88,7 +93,16 @@ async fn find<D: Door>(visit: &mut Visit<'_, D>) -> Result<String, Box<Problem>>
         stop: room.floor.draining.clone(),
     });
     match door.receipt(&client, &id, watch).await {
-        Found::Call { view, rounds } => Ok(receipts::document_for(&id, &view, rounds).to_string()),
+        Found::Call { view, rounds } => {
+            let document = receipts::document_for(&id, &view, rounds).to_string();
+            drop(view);
+            let bodies = &room.floor.core.tools().bodies;
+            bodies.keep(document.into()).map_err(|_full| {
+                let mut problem = unseen(Code::Overloaded, NO_ROOM);
+                problem.retry_after = Some(SOON);
+                Box::new(problem)
+            })
+        }
         Found::Nothing { knows_since } => Err(not_found(id.as_str(), knows_since)),
         Found::Unavailable { detail } => {
             let mut problem = unseen(Code::LedgerUnavailable, detail);

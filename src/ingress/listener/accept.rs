@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -48,6 +48,8 @@ pub(super) struct Acceptor<D: Door> {
     pub(super) rooms: Vec<Arc<Room<D>>>,
     pub(super) settings: Arc<Settings>,
     pub(super) stop: CancellationToken,
+    /// Whoever waits in the kernel's queue at the stop is left to another process.
+    pub(super) leaves: Arc<AtomicBool>,
     /// Callers' addresses, when each may have only so many connections.
     pub(super) addresses: Option<Arc<Addresses>>,
 }
@@ -82,7 +84,7 @@ struct Gate {
 }
 
 impl<D: Door> Acceptor<D> {
-    /// Starts the thread; what comes back resolves when the port is free.
+    /// Starts the thread; what comes back resolves when it has let go of the socket.
     pub(super) fn start(self) -> io::Result<oneshot::Receiver<()>> {
         self.listener.set_nonblocking(true)?;
         let (done, stopped) = oneshot::channel();
@@ -112,6 +114,9 @@ impl<D: Door> Acceptor<D> {
                 Ok((stream, peer)) => self.take(stream, peer, &refusing, &mut gates.0),
                 Err(error) => self.falter(&error, &mut gates.1).await,
             }
+        }
+        if self.leaves.load(Relaxed) {
+            return Ok(());
         }
         // Whoever the kernel has already welcomed is served or told, not reset.
         while let Ok((stream, peer)) = self.listener.accept() {

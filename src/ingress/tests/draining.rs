@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 
 use super::gate::LIMITS;
 use super::{Gate, told_whole};
-use crate::ingress::Drained;
+use crate::ingress::{Backlog, Drained};
 
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -43,7 +43,7 @@ async fn what_runs_is_answered_and_what_is_silent_is_closed() {
     running.post("/orders/1", "", "").await;
     gate.arrivals.recv().await.unwrap();
     gate.until_open(4).await;
-    let draining = gate.ingress.drain(GRACE);
+    let draining = gate.ingress.drain(GRACE, Backlog::Ours);
     let callers = async {
         idle.assert_closed().await;
         fresh.assert_closed().await;
@@ -84,7 +84,10 @@ async fn after_the_grace_what_is_left_is_cut_off() {
     let mut peer = gate.peer().await;
     peer.post("/orders/1", "", "").await;
     gate.arrivals.recv().await.unwrap();
-    let drained = gate.ingress.drain(Duration::from_millis(50)).await;
+    let drained = gate
+        .ingress
+        .drain(Duration::from_millis(50), Backlog::Ours)
+        .await;
     assert_eq!(
         drained,
         Drained {
@@ -114,7 +117,7 @@ async fn an_http_2_caller_is_told_to_go_away() {
         .unwrap();
     let answer = tokio::spawn(send.send_request(request));
     gate.arrivals.recv().await.unwrap();
-    let (drained, answer) = tokio::join!(gate.ingress.drain(GRACE), async {
+    let (drained, answer) = tokio::join!(gate.ingress.drain(GRACE, Backlog::Ours), async {
         go.add_permits(1);
         answer.await.unwrap().unwrap()
     });

@@ -25,6 +25,7 @@ use crate::ingress::{
     Core, Cores, Door, Faced, Found, Ingress, Knock, Line, Payload, Request, Settings,
 };
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
+use crate::upstream::Bodies;
 use crate::upstream::headers::Node;
 
 use super::Peer;
@@ -95,6 +96,8 @@ pub(super) struct Gate {
 
 pub(super) const LIMITS: Limits = Limits {
     connections: 64,
+    calls: 64,
+    bodies: 16 << 20,
     async_calls: 8,
     connections_per_address: 64,
     headers: 100,
@@ -157,7 +160,7 @@ impl Gate {
             metrics: Arc::clone(&metrics),
             unrouted: Arc::clone(&unrouted),
         };
-        let cores = Cores::start(1, &clock).unwrap();
+        let cores = Cores::start(1, &clock, &Bodies::default()).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let ingress = Ingress::open(listener, &cores, Arc::clone(&door), settings).unwrap();
         Self {

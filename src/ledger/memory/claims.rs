@@ -11,12 +11,9 @@ impl Books {
     pub(super) fn begin(&mut self, new: NewCall) -> Begun {
         let names = std::iter::once(&new.client).chain(new.client.formerly());
         let undone: Vec<_> = names
-            .filter_map(|name| {
-                Some((
-                    new.reverses.clone()?,
-                    name.clone(),
-                    Arc::clone(&new.upstream),
-                ))
+            .flat_map(|name| new.addresses().map(move |address| (name, address)))
+            .filter_map(|(name, address)| {
+                Some((new.reverses.clone()?, name.clone(), Arc::clone(address)))
             })
             .collect();
         let now = new.now;
@@ -41,12 +38,16 @@ impl Books {
     pub(super) fn claim(&mut self, new: NewCall) -> Begun {
         let undone = self.is_undone(&new);
         let (now, client) = (new.now, new.client.clone());
-        let is_taken = |row: &&mut Row| !row.held().is_free(now);
+        let is_taken = |row: &Row| !row.held().is_free(now);
         let mine = |row: &Row| {
             row.view.call_id == new.call_id && client.is_or_was(row.view.client.as_str())
         };
-        let mut taken = self.rows.values_mut().filter(|row| mine(row));
-        if let Some(row) = taken.find(is_taken) {
+        let known = self.ids.get(&new.call_id).cloned().unwrap_or_default();
+        let taken = known.iter().find(|number| {
+            let row = self.rows.get(number);
+            row.is_some_and(|row| mine(row) && is_taken(row))
+        });
+        if let Some(row) = taken.and_then(|number| self.rows.get_mut(number)) {
             if undone && row.is_open_for(&new) {
                 return Begun::Undone {
                     sends: row.view.sends,
@@ -68,13 +69,16 @@ impl Books {
         let foreign = |row: &Row| {
             row.view.call_id == new.call_id
                 && !client.is_or_was(row.view.client.as_str())
-                && row.view.upstream == new.upstream
+                && new.is_at(&row.view.upstream)
                 && !row.held().is_free(now)
         };
-        if new.exclusive_id && self.rows.values().any(foreign) {
+        let mut same_id = known.iter().filter_map(|number| self.rows.get(number));
+        if new.exclusive_id && same_id.any(foreign) {
             return Begun::Foreign;
         }
-        for holder in self.rows.values_mut().filter(|row| row.holds_key_of(&new)) {
+        let keyed = new.idempotency_key.is_some();
+        let rows = self.rows.values_mut().filter(|_| keyed);
+        for holder in rows.filter(|row| row.holds_key_of(&new)) {
             if !holder.held().is_free(now) {
                 let same = holder.is_same(&new);
                 if same {
@@ -94,16 +98,30 @@ impl Books {
             return Begun::Alike(first.known(true, now));
         }
         let own = |row: &&Row| mine(row) && row.view.client == client;
-        let own = self.rows.values().find(own).map(|row| row.view.row);
+        let mut same_id = known.iter().filter_map(|number| self.rows.get(number));
+        let own = same_id.find(own).map(|row| row.view.row);
         let number = own.unwrap_or_else(|| {
             self.last_row += 1;
-            RowId(self.last_row)
+            let fresh = RowId(self.last_row);
+            self.ids.entry(new.call_id.clone()).or_default().push(fresh);
+            fresh
         });
         let old = self.rows.remove(&number);
         let row = Row::new(number, new, old);
         let claim = row.claim();
         self.rows.insert(number, row);
         Begun::Claimed(claim)
+    }
+
+    /// A row of this id is gone.
+    pub(super) fn forget_id(&mut self, id: &CallId, row: RowId) {
+        let Some(rows) = self.ids.get_mut(id) else {
+            return;
+        };
+        rows.retain(|number| *number != row);
+        if rows.is_empty() {
+            self.ids.remove(id);
+        }
     }
 
     /// The call whose key this id came with, in the life it had then.

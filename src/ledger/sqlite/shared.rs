@@ -26,6 +26,9 @@ pub trait Observer: Send + Sync {
     /// A record was refused because too many wait.
     fn overloaded(&self) {}
 
+    /// A question was refused because too many wait.
+    fn crowded(&self) {}
+
     /// History was lost because it could not be queued.
     fn history_lost(&self, entries: usize) {
         let _ = entries;
@@ -92,6 +95,15 @@ impl Shared {
         self.writes.push(work, lane).inspect_err(|error| {
             if error.is_overload() {
                 self.observer.overloaded();
+            }
+        })
+    }
+
+    /// Hands a question to the readers.
+    pub(super) fn read(&self, read: Read) -> Result<(), LedgerError> {
+        self.reads.push(read, Lane::Ordinary).inspect_err(|error| {
+            if error.is_overload() {
+                self.observer.crowded();
             }
         })
     }

@@ -69,11 +69,14 @@ pub(super) fn recover(
     Ok(recovered)
 }
 
+/// Unsettled and not in the queue: in line. However many wait in the queue, the index leads past
+/// them.
+pub(super) const ORPHANS: &str = "SELECT id, life, sends > 0, promised FROM calls \
+    WHERE purge_at IS NULL AND parked = 0 AND owner <> ?1 AND lease_until <= ?2";
+
 fn orphans(db: &Db, owner: &Owner, lease_limit: i64) -> rusqlite::Result<Vec<Orphan>> {
-    let sql = "SELECT id, life, sends > 0, promised FROM calls \
-               WHERE purge_at IS NULL AND parked = 0 AND owner <> ?1 AND lease_until <= ?2";
     db.conn
-        .prepare_cached(sql)?
+        .prepare_cached(ORPHANS)?
         .query_map(params![owner.as_str(), lease_limit], |row| {
             Ok(Orphan {
                 row: RowId(row.get(0)?),
@@ -128,6 +131,7 @@ fn remove(db: &Db, row: i64) -> rusqlite::Result<()> {
         "DELETE FROM aliases WHERE call = ?1",
         "DELETE FROM lives WHERE call = ?1",
         "DELETE FROM reversals WHERE call = ?1",
+        "DELETE FROM replies WHERE call = ?1",
         "DELETE FROM audit WHERE call = ?1",
         "DELETE FROM calls WHERE id = ?1",
     ] {

@@ -6,6 +6,7 @@ mod group;
 mod growth;
 mod inspection;
 mod opening;
+mod repeats;
 mod stopped;
 mod trouble;
 mod waiting;

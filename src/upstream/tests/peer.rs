@@ -187,6 +187,10 @@ pub(in crate::upstream) fn upstream(endpoint: &Endpoint) -> Upstream {
         concurrency: None,
         retry_budget: None,
         formerly: Vec::new(),
+        others: Vec::new(),
+        shared_state: false,
+        resolve: Duration::from_secs(30),
+        ejection: None,
     }
 }
 

@@ -12,6 +12,11 @@ keys! {
     pub(super) LIMITS {
         /// Open connections of callers.
         connections: Kind::Whole { min: 1, max: 1_000_000 };
+        /// Requests being worked on at once, also those whose caller has left; `connections` when
+        /// not set.
+        calls: Kind::Whole { min: 1, max: 1_000_000 };
+        /// What long bodies may take of memory, all together.
+        bodies: Kind::Size { min: MIB, max: 1 << 40 };
         /// Accepted calls (`Prefer: respond-async`, `wait`) that run at once.
         async_calls: Kind::Whole { min: 1, max: 1_000_000 };
         /// Open connections of one address (IPv6: of one /64); `connections` when not set.

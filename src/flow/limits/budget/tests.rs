@@ -109,6 +109,26 @@ fn a_client_has_so_many_under_way_and_others_have_theirs() {
 }
 
 #[test]
+fn c59_a_quiet_client_gets_its_resend_beside_a_noisy_one() {
+    let budget = Budget::new(conf());
+    let (noisy, quiet) = (ClientName::new("noisy"), ClientName::new("quiet"));
+    let mut got = (0, 0);
+    // A hundred wishes of the one, and then one of the other, every tenth of a second.
+    for tenth in 0..300 {
+        for _ in 0..100 {
+            got.0 += u32::from(paid(&budget, &noisy, at(tenth * 100)));
+        }
+        got.1 += u32::from(paid(&budget, &quiet, at(tenth * 100)));
+    }
+    // Whoever comes once a second and finds nothing put by has the next second.
+    assert!(got.1 >= 29, "{got:?}");
+    assert!((290..=320).contains(&(got.0 + got.1)), "{got:?}");
+    // Nothing is put by for one who wishes for nothing any more.
+    let later = at(60_000);
+    assert_eq!((0..20).filter(|_| paid(&budget, &noisy, later)).count(), 10);
+}
+
+#[test]
 fn rounds_have_a_floor_that_callers_cannot_spend() {
     let budget = Budget::new(conf());
     let client = ClientName::new("a");

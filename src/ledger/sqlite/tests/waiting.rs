@@ -1,8 +1,8 @@
-//! A long queue: what waits costs a look for due work nothing.
+//! A long queue: what waits costs a look for due work nothing, nor a start.
 
 use std::time::Duration;
 
-use super::super::claim;
+use super::super::{claim, sweep};
 use super::*;
 use crate::clock::Clock;
 
@@ -41,22 +41,34 @@ fn due_work_is_found_by_index() {
         (claim::REVERSING, "dead_letter_due"),
         (claim::QUEUED, "dead_letter_due"),
     ] {
-        let explained = format!(
-            "EXPLAIN QUERY PLAN {}",
-            sql.replace("?1", "1").replace("?2", "1")
-        );
-        let plan: Vec<String> = conn
-            .prepare(&explained)
-            .unwrap()
-            .query_map([], |row| row.get(3))
-            .unwrap()
-            .map(Result::unwrap)
-            .collect();
+        let plan = plan(&conn, sql);
         let searched = plan
             .iter()
             .any(|step| step.starts_with("SEARCH") && step.contains(index));
         assert!(searched, "{sql}\n{plan:?}");
     }
+}
+
+#[test]
+fn the_sweep_of_a_start_looks_at_no_dead_letter() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open_in(&folder, Sync::Normal).unwrap());
+    let conn = Connection::open(file_in(&folder)).unwrap();
+    let plan = plan(&conn, sweep::ORPHANS);
+    let passed = plan
+        .iter()
+        .any(|step| step.contains("calls_purge (purge_at=? AND parked=?)"));
+    assert!(passed, "{plan:?}");
+}
+
+fn plan(conn: &Connection, sql: &str) -> Vec<String> {
+    let bound = sql.replace("?1", "1").replace("?2", "1");
+    conn.prepare(&format!("EXPLAIN QUERY PLAN {bound}"))
+        .unwrap()
+        .query_map([], |row| row.get(3))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect()
 }
 
 /// `cargo nextest run --run-ignored only --no-capture a_tick_over`
