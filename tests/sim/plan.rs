@@ -19,9 +19,8 @@ pub(crate) const LAG_MS: u64 = 150;
 const MORE: u64 = 0x6b65_7a19;
 /// The same, for the worlds in which another gateway takes over.
 const HANDOVER: u64 = 0x4a4d_0a00;
-/// Parts the third sequence of draws from the first; as above.
+/// Parts further sequences of draws from the first; as above.
 const ADDRESSES: u64 = 0x0adc_0002;
-/// Parts the draw of bulk jobs from both, likewise.
 const JOBS: u64 = 0x1d9e_0b5a;
 /// Rounds of the queue; the last one only asks.
 pub(crate) const ROUNDS: u32 = 3;
@@ -49,7 +48,7 @@ pub(crate) struct Plan {
     pub(crate) handover: Option<u64>,
     /// An operator orders something about each call that waits for a human.
     pub(crate) orders: bool,
-    /// Operators work on many calls at once.
+    /// Operators work on many calls at once (`jobs`).
     pub(crate) jobs: bool,
     /// The product's own worker makes the rounds, instead of a plain loop.
     pub(crate) real_worker: bool,
