@@ -246,10 +246,14 @@ impl Plan {
             files: Vec::new(),
         };
         // A sequence of its own, so that what was drawn before stays as it was.
-        let plan = plan.with_more(&mut Dice::new(seed ^ MORE));
-        let mut plan = plan.with_handover(&mut Dice::new(seed ^ HANDOVER));
-        plan.files = File::drawn(seed, &plan.rules, &plan.callers);
-        plan
+        plan.with_more(&mut Dice::new(seed ^ MORE))
+            .with_handover(&mut Dice::new(seed ^ HANDOVER))
+            .with_files()
+    }
+
+    fn with_files(mut self) -> Self {
+        self.files = File::drawn(self.seed, &self.rules, &self.callers);
+        self
     }
 
     /// A tool that forgets and a clock that jumps are too much at once: nobody could tell.
