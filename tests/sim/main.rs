@@ -12,12 +12,14 @@ mod dice;
 mod disk;
 mod files;
 mod gateway;
+mod jobs;
 mod names;
 mod net;
 mod outage;
 mod pipe;
 mod plan;
 mod promise;
+mod several;
 mod tool;
 mod world;
 
@@ -64,6 +66,7 @@ fn run(seed: u64, told: bool) -> (Vec<String>, Vec<String>, Reached) {
     while live(&world, ends.next()) == Ended::Killed {}
     let mut state = world.lock();
     state.all_holds();
+    state.jobs_are_whole();
     let truth = std::mem::take(&mut state.truth);
     let mut story = std::mem::take(&mut state.story.lines);
     if told {

@@ -6,7 +6,8 @@
 //! for a resend that did not take place is given back. Rounds have a floor of their own that
 //! callers cannot spend; questions beyond the first of a call come out of another one. The floor is
 //! shared: while several clients want to send again, each that has had nothing in the present
-//! second has one resend of it put by, up to half of the floor, so that a noisy one cannot take all.
+//! second has one resend of it put by, up to half of the floor, so that a noisy one does not take
+//! all.
 //!
 //! Time is an argument; one lock per answered call and per resend, none without a budget.
 

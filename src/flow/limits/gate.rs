@@ -151,6 +151,23 @@ impl Drop for Permit {
 }
 
 impl Waiting {
+    /// Whether it was called (true) or sent away (false) by now.
+    #[cfg(test)]
+    pub(in crate::flow) fn called(&mut self) -> Option<bool> {
+        use oneshot::error::TryRecvError;
+        match self.ticket.try_recv() {
+            Ok(()) => {
+                // It stays called.
+                let (again, ticket) = oneshot::channel();
+                again.send(()).expect("its receiver is here");
+                self.ticket = ticket;
+                Some(true)
+            }
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Closed) => Some(false),
+        }
+    }
+
     /// Waits for a place; `None` when the queue was needed for a client with fewer waiting calls.
     pub(in crate::flow) async fn turn(mut self) -> Option<Permit> {
         let granted = (&mut self.ticket).await.is_ok();

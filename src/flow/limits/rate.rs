@@ -59,6 +59,12 @@ impl fmt::Debug for Meter {
 }
 
 impl Slots {
+    /// Whether nobody holds one.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.taken.is_empty()
+    }
+
     /// Takes a slot, unless the client has `most` already.
     pub(super) fn take(self: &Arc<Self>, client: &ClientName, most: usize) -> Option<Slot> {
         match self.taken.entry(client.clone()) {

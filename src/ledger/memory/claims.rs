@@ -11,12 +11,9 @@ impl Books {
     pub(super) fn begin(&mut self, new: NewCall) -> Begun {
         let names = std::iter::once(&new.client).chain(new.client.formerly());
         let undone: Vec<_> = names
-            .filter_map(|name| {
-                Some((
-                    new.reverses.clone()?,
-                    name.clone(),
-                    Arc::clone(&new.upstream),
-                ))
+            .flat_map(|name| new.addresses().map(move |address| (name, address)))
+            .filter_map(|(name, address)| {
+                Some((new.reverses.clone()?, name.clone(), Arc::clone(address)))
             })
             .collect();
         let now = new.now;
@@ -46,11 +43,8 @@ impl Books {
             row.view.call_id == new.call_id && client.is_or_was(row.view.client.as_str())
         };
         let known = self.ids.get(&new.call_id).cloned().unwrap_or_default();
-        let taken = known.iter().find(|number| {
-            let row = self.rows.get(number);
-            row.is_some_and(|row| mine(row) && is_taken(row))
-        });
-        if let Some(row) = taken.and_then(|number| self.rows.get_mut(number)) {
+        let taken = self.one_of(&known, |row| mine(row) && is_taken(row));
+        if let Some(row) = taken.and_then(|number| self.rows.get_mut(&number)) {
             if undone && row.is_open_for(&new) {
                 return Begun::Undone {
                     sends: row.view.sends,
@@ -72,11 +66,10 @@ impl Books {
         let foreign = |row: &Row| {
             row.view.call_id == new.call_id
                 && !client.is_or_was(row.view.client.as_str())
-                && row.view.upstream == new.upstream
+                && new.is_at(&row.view.upstream)
                 && !row.held().is_free(now)
         };
-        let mut same_id = known.iter().filter_map(|number| self.rows.get(number));
-        if new.exclusive_id && same_id.any(foreign) {
+        if new.exclusive_id && self.one_of(&known, foreign).is_some() {
             return Begun::Foreign;
         }
         let keyed = new.idempotency_key.is_some();
@@ -100,20 +93,27 @@ impl Books {
         {
             return Begun::Alike(first.known(true, now));
         }
-        let own = |row: &&Row| mine(row) && row.view.client == client;
-        let mut same_id = known.iter().filter_map(|number| self.rows.get(number));
-        let own = same_id.find(own).map(|row| row.view.row);
-        let number = own.unwrap_or_else(|| {
-            self.last_row += 1;
-            let fresh = RowId(self.last_row);
-            self.ids.entry(new.call_id.clone()).or_default().push(fresh);
-            fresh
-        });
+        let own = self.one_of(&known, |row| mine(row) && row.view.client == client);
+        let number = own.unwrap_or_else(|| self.fresh_row(&new.call_id));
         let old = self.rows.remove(&number);
         let row = Row::new(number, new, old);
         let claim = row.claim();
         self.rows.insert(number, row);
         Begun::Claimed(claim)
+    }
+
+    /// The first of these rows of which something is true.
+    fn one_of(&self, numbers: &[RowId], is: impl Fn(&Row) -> bool) -> Option<RowId> {
+        let mut numbers = numbers.iter().copied();
+        numbers.find(|number| self.rows.get(number).is_some_and(&is))
+    }
+
+    /// A number that no row had before.
+    fn fresh_row(&mut self, id: &CallId) -> RowId {
+        self.last_row += 1;
+        let fresh = RowId(self.last_row);
+        self.ids.entry(id.clone()).or_default().push(fresh);
+        fresh
     }
 
     /// A row of this id is gone.
