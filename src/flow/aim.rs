@@ -1,7 +1,8 @@
 //! Where a send goes: chosen before it is recorded, so that the record names it.
 //!
-//! What a call may reach is `call/tally`'s and the configuration's word; which of those addresses is
-//! used is `upstream/addresses`'s. Where there is one address and nothing to weigh, nobody is asked.
+//! What a call may reach is the word of `call/tally` and the configuration; which of those
+//! addresses is used is that of `upstream/addresses`. Where there is one address and nothing to
+//! weigh, nobody is asked.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The addresses of a route's tool, ready for work: each with its connections, the receipts that can
-//! be asked for there, and what is known about them.
+//! The addresses of a route's tool, ready for work: each with its connections, the receipts that
+//! can be asked for there, and what is known about them.
 //!
 //! A call belongs to the address that it was first sent to: that one is asked about it, sent it
 //! again and made to undo it, because no other one has to know it. Two things free a call: nothing

@@ -224,7 +224,7 @@ impl<'a> Teller<'a> {
         match entry {
             Entry::Sent { at, n, cause } => self.sent(*at, *n, *cause),
             Entry::Moved { to, .. } => format!(
-                "Nothing of it had reached the tool, so it goes to another address from now on: {to}."
+                "Nothing of it had reached the tool; it goes to another address from now on: {to}."
             ),
             Entry::Ended {
                 n,
