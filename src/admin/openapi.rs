@@ -48,9 +48,12 @@ mod tests {
         let admin = admin(Shelf::default(), None);
         let described = format!("{:?}", router(std::sync::Arc::clone(&admin)));
         let quoted = described.split('"').skip(1).step_by(2);
-        let paths: BTreeSet<_> = quoted.filter(|text| text.starts_with('/')).collect();
+        // The framework's own: what answers where nothing else does.
+        let is_fallback = |path: &str| path.len() == 1 || path.contains("__private");
+        let paths = quoted.filter(|text| text.starts_with('/') && !is_fallback(text));
+        let paths: BTreeSet<_> = paths.collect();
         let mut found = Methods::new();
-        for path in paths.iter().filter(|path| !path.contains("{*")) {
+        for path in &paths {
             let asked = path.replace("{id}", "1").replace("{name}", "n");
             let request = Request::builder().method("BREW").uri(asked);
             let request = request.body(Body::empty()).unwrap();

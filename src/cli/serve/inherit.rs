@@ -46,7 +46,7 @@ impl std::str::FromStr for Numbers {
         let first = number(first).ok_or_else(wrong)?;
         match second {
             None => Ok(Self { first, both: false }),
-            Some(second) if number(second) == first.checked_add(1) => {
+            Some(second) if number(second).is_some_and(|n| first.checked_add(1) == Some(n)) => {
                 Ok(Self { first, both: true })
             }
             Some(_) => Err(wrong()),
