@@ -153,6 +153,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
             StatusCode::GATEWAY_TIMEOUT,
             ANSWER_WITHIN,
         ))
+        .layer(middleware::map_response(in_our_words))
         .merge(streaming)
         .layer(CatchPanicLayer::custom(panicked))
         .with_state(admin)
@@ -186,6 +187,33 @@ fn bearer(value: &str) -> Option<&str> {
     scheme
         .eq_ignore_ascii_case("bearer")
         .then_some(token.trim())
+}
+
+/// What the limits in front of the handlers refuse by a bare status becomes a document like every
+/// other refusal.
+async fn in_our_words(response: Response) -> Response {
+    if response.headers().contains_key(header::CONTENT_TYPE)
+        && response.headers()[header::CONTENT_TYPE] == "application/problem+json"
+    {
+        return response;
+    }
+    match response.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let detail = format!(
+                "A body here has {} KiB at most; say it in fewer words.",
+                BODY_BYTES_MAX / 1024
+            );
+            Problem::new(Code::BodyTooLarge, detail).into_response()
+        }
+        StatusCode::GATEWAY_TIMEOUT => {
+            let detail = format!(
+                "It could not be answered within {} s. Ask again; narrow the filter, if it has one.",
+                ANSWER_WITHIN.as_secs()
+            );
+            Problem::new(Code::Overloaded, detail).into_response()
+        }
+        _ => response,
+    }
 }
 
 fn starting() -> Problem {

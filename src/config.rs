@@ -9,6 +9,7 @@ pub mod alert;
 mod build;
 pub mod clients;
 mod defaults;
+pub mod ejection;
 pub mod file;
 pub mod key_template;
 pub mod limits;

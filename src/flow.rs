@@ -23,6 +23,7 @@ use crate::upstream::headers::Node;
 
 pub mod accept;
 mod admit;
+mod aim;
 mod alike;
 mod allow;
 mod ask;
@@ -58,6 +59,7 @@ pub mod round;
 pub mod routes;
 mod running;
 mod settle;
+pub mod sites;
 mod switch;
 pub mod told;
 mod watch;

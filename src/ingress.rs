@@ -38,6 +38,7 @@ mod receipts;
 mod reply;
 mod seat;
 mod serve;
+mod streams;
 mod tether;
 mod tunnel;
 mod wire;

@@ -1,13 +1,14 @@
 //! Everything between a decision to send and what the tool's socket said.
 //!
 //! An [`Exchange`] is one request on one connection and ends as a value ([`Ended`]); nothing here
-//! decides what that means for the call. Connections are HTTP/1.1, pooled per core, and belong to
-//! the core that dialled them. A [`ReceiptEndpoint`] asks what became of a call over connections
-//! of its own. [`headers`] builds what the tool sees.
+//! decides what that means for the call. Connections are pooled per core and belong to the core
+//! that dialled them; on HTTP/1.1 they are taken in turn, on HTTP/2 ([`http2`]) shared. A
+//! [`ReceiptEndpoint`] asks what became of a call over connections of its own. [`headers`] builds
+//! what the tool sees.
 //!
 //! Deliberately absent: retries (except the one replacement of a reused connection that provably
 //! took nothing), attempt timeouts (the driver applies them and may keep an exchange as *late*),
-//! redirects, and HTTP/2 to tools: its client cannot yet prove that a request was never sent.
+//! and redirects.
 
 use std::future::Future;
 
@@ -16,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, Wheel};
 
+pub mod addresses;
 pub mod headers;
 pub mod receipt;
 pub mod reversal;
@@ -28,6 +30,7 @@ mod exchange;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hook;
+mod http2;
 mod lines;
 mod payload;
 mod plain;
@@ -47,6 +50,7 @@ pub use bodies::{Bodies, Full, Gathering};
 pub use destination::{Destination, SetupError};
 pub use exchange::{Ended, Exchange, Mode, Outgoing, Terms};
 pub use hook::{Hook, HookFailure};
+pub use http2::{Frames, Passed};
 pub use payload::{Payload, Upload};
 pub use receipt::ReceiptEndpoint;
 pub use reversal::ReversalEndpoint;

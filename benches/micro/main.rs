@@ -191,6 +191,7 @@ fn new_call(call_id: CallId) -> NewCall {
         call_id,
         source: IdSource::Gateway,
         route: "bench".into(),
+        siblings: Arc::default(),
         upstream: "http://tool".into(),
         policy: "a policy".into(),
         fingerprint: Fingerprint([7; 32]),

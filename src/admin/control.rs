@@ -24,6 +24,7 @@ use crate::call::code::Code;
 use crate::call::time::Wall;
 use crate::flow::Flow;
 use crate::telemetry::log::escaped;
+use crate::upstream::addresses::Shown;
 
 /// A load of the configuration on its way.
 pub type Loading = Pin<Box<dyn Future<Output = Result<(), Refused>> + Send>>;
@@ -62,6 +63,7 @@ pub(super) fn routes() -> Router<Arc<Admin>> {
         .route("/api/v1/reload", post(reload))
         .route("/api/v1/drain", post(drain))
         .route("/api/v1/retries", get(retries).post(switch))
+        .route("/api/v1/upstreams", get(upstreams))
 }
 
 /// The switch for resends, as it shall stand.
@@ -133,6 +135,35 @@ async fn switch(
         "the switch for resends was turned"
     );
     Ok(Json(switches(flow)))
+}
+
+async fn upstreams(State(admin): State<Arc<Admin>>) -> Result<Json<Value>, Problem> {
+    let flow = admin.controls()?.flow();
+    let routes = flow.routes.all();
+    let each = routes.iter().map(|route| {
+        let known = route.upstreams(flow.clock.mono());
+        let shown: Vec<Value> = known.iter().map(upstream).collect();
+        json!({
+            "route": &*route.conf.name,
+            "sharedState": route.conf.upstream.shared_state,
+            "addresses": shown,
+        })
+    });
+    Ok(Json(json!({ "items": each.collect::<Vec<_>>() })))
+}
+
+/// One address of a tool.
+fn upstream(shown: &Shown) -> Value {
+    json!({
+        "url": &*shown.url,
+        "at": shown.at.map(|at| at.to_string()),
+        "state": shown.standing.as_str(),
+        "outForMs": u64::try_from(shown.out_for.as_millis()).unwrap_or(u64::MAX),
+        "sends": shown.sends,
+        "failuresInARow": shown.failures,
+        "ejections": shown.ejections,
+        "unresolved": shown.unresolved.as_deref(),
+    })
 }
 
 /// Every switch, and what they come to for each route.

@@ -257,6 +257,7 @@ fn attempts(history: &[Entry]) -> Vec<Attempt> {
             Entry::Receipt { .. }
             | Entry::Waited { .. }
             | Entry::Reconnected { .. }
+            | Entry::Moved { .. }
             | Entry::Claimed { .. }
             | Entry::Parked { .. }
             | Entry::Reversing { .. }
@@ -296,6 +297,7 @@ fn reversal(call: &CallView) -> Option<Reversal> {
                 attempt.detail = detail.as_deref().map(str::to_owned);
             }
             Entry::Sent { .. }
+            | Entry::Moved { .. }
             | Entry::Ended { .. }
             | Entry::Receipt { .. }
             | Entry::Waited { .. }

@@ -74,6 +74,9 @@ fn look_at_ledger(admin: &Admin) {
 
 /// All metrics; the dead-letter gauges are counted now.
 pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+    if let Some(controls) = admin.controls.get() {
+        controls.flow().show_upstreams();
+    }
     match admin.ledger.tally().await {
         Ok(tally) => {
             let now = (admin.now)();

@@ -107,6 +107,7 @@ async fn a_call_is_told_with_attempts_receipts_and_differences_but_without_bodie
         ],
         "receipts": [{"at": "2026-11-01T12:00:08.010Z", "state": "UNKNOWN", "doubt": "unproven",
                       "status": 404, "durationMs": 3.1}],
+        "reversal": null,
         "result": {"status": 201, "bodyBytes": 12, "bodyKept": true},
         "differences": [{"at": "2026-11-01T12:01:00.000Z", "kind": "receipt", "told": "FAILED"}],
         "deadLetter": null,
@@ -405,4 +406,16 @@ async fn stopping_ends_idle_connections_and_the_loop() {
         .await
         .expect("the connection is closed");
     assert!(rest.ends_with(b"alive\n"));
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused_in_our_words() {
+    let admin = admin(Shelf::default(), None);
+    let request = Request::post("/api/v1/dead-letters/c1/resolve")
+        .header("content-type", "application/json")
+        .header("content-length", BODY_BYTES_MAX + 1)
+        .body(Body::from(vec![b' '; BODY_BYTES_MAX + 1]))
+        .unwrap();
+    let detail = ask(&admin, request).await.problem(413, Code::BodyTooLarge);
+    assert!(detail.contains("64 KiB"), "{detail}");
 }

@@ -25,11 +25,11 @@ const CLOSING: Duration = Duration::from_secs(1);
 /// A handover, from its beginning. Callers who connect wait all the while, so that the ledger is
 /// let go within a second: so long are requests still taken on connections that were there, after
 /// which the silent ones are closed;
-const TAKES_UNTIL: Duration = Duration::from_millis(300);
+const TAKES_UNTIL: Duration = Duration::from_millis(250);
 /// so long may calls with effects run, before they are parked;
-const RUN_UNTIL: Duration = Duration::from_millis(700);
+const RUN_UNTIL: Duration = Duration::from_millis(600);
 /// and then the ledger is closed, whatever is still held: the next process recovers it.
-const HELD_UNTIL: Duration = Duration::from_millis(900);
+const HELD_UNTIL: Duration = Duration::from_millis(750);
 
 /// How a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{Ground, StartError};
 use crate::call::id::{CallId, ClientName};
 use crate::config::Route;
+use crate::config::route::Upstream;
 use crate::upstream::receipt::{Question, RawAnswer};
 use crate::upstream::{Core, ReceiptEndpoint};
 
@@ -23,15 +24,19 @@ pub struct Probed {
     pub answer: RawAnswer,
 }
 
-/// Asks the receipt endpoint of `route`; `None` when it has none. Blocks.
+/// Asks the receipt endpoint of `route` at one of its addresses; `None` when it has none. Blocks.
 ///
 /// # Errors
 /// When the endpoint can never be reached as configured, or the system refuses a runtime.
-pub fn receipts(route: &Route, ground: &Ground) -> Result<Option<Probed>, StartError> {
+pub fn receipts(
+    route: &Route,
+    upstream: &Upstream,
+    ground: &Ground,
+) -> Result<Option<Probed>, StartError> {
     let Some(rule) = &route.receipt else {
         return Ok(None);
     };
-    let endpoint = ReceiptEndpoint::new(&route.upstream, rule, 1)?;
+    let endpoint = ReceiptEndpoint::new(upstream, rule, 1)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

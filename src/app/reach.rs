@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::Route;
-use crate::config::route::Endpoint;
+use crate::config::route::{Endpoint, Upstream};
 use crate::telemetry::readiness::{Readiness, Trouble};
 
 /// How long a tool has to accept a connection at start; `serving` is said after it at the latest.
@@ -28,6 +28,8 @@ const AGAIN_EVERY: Duration = Duration::from_secs(5);
 /// A tool that was not there.
 pub(super) struct Missing {
     route: Arc<Route>,
+    /// The address it is missing at.
+    one: Arc<Upstream>,
 }
 
 /// Looks for every tool at once and warns of those that are not there.
@@ -40,17 +42,20 @@ pub(super) async fn look(routes: &[Arc<Route>], readiness: &Readiness) -> Vec<Mi
         .map(|route| (&*route.upstream.address, route))
         .collect();
     for route in tools.into_values() {
-        let route = Arc::clone(route);
-        looks.spawn(async move { (connect(&route.upstream.endpoint).await, route) });
+        for one in route.upstream.each() {
+            let (route, one) = (Arc::clone(route), Arc::new(one));
+            looks.spawn(async move { (connect(&one.endpoint).await, route, one) });
+        }
     }
     let mut missing = Vec::new();
-    for (reached, route) in looks.join_all().await {
+    for (reached, route, one) in looks.join_all().await {
         if let Err(error) = reached {
-            let address = &*route.upstream.address;
+            let address = &*one.address;
             let detail = format!("{address} does not accept connections: {error}");
             let is_new = readiness.raise(Trouble::ToolUnreachable, &route.name, detail);
             missing.push(Missing {
                 route: Arc::clone(&route),
+                one: Arc::clone(&one),
             });
             if !is_new {
                 continue;
@@ -95,19 +100,20 @@ pub(super) async fn look_again(
 }
 
 async fn still_missing(missing: Vec<Missing>, readiness: &Readiness) -> Vec<Missing> {
-    let mut still = Vec::new();
-    for one in missing {
-        if connect(&one.route.upstream.endpoint).await.is_err() {
-            still.push(one);
-            continue;
+    let (mut still, mut back) = (Vec::new(), Vec::new());
+    for looked in missing {
+        match connect(&looked.one.endpoint).await {
+            Ok(()) => back.push(looked),
+            Err(_) => still.push(looked),
         }
-        readiness.clear(Trouble::ToolUnreachable, &one.route.name);
-        let address = &*one.route.upstream.address;
-        tracing::info!(
-            route = &*one.route.name,
-            address,
-            "the tool can be reached now"
-        );
+    }
+    for Missing { route, one } in back {
+        // Another address of the same tool may still be missing.
+        if !still.iter().any(|other| other.route.name == route.name) {
+            readiness.clear(Trouble::ToolUnreachable, &route.name);
+        }
+        let address = &*one.address;
+        tracing::info!(route = &*route.name, address, "the tool can be reached now");
     }
     still
 }

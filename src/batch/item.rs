@@ -27,6 +27,10 @@ const NOT_NOW_MAX: u32 = 10;
 /// an interval may end long before its length has passed.
 const HELD_MAX: Duration = Duration::from_secs(1);
 
+/// The longest between two tries of one item while the ledger cannot be written: doubled up to
+/// here, so that a disk that is full for a night does not fill the log as well.
+const FAULT_MAX: Duration = Duration::from_secs(15);
+
 /// An item under way.
 pub(super) struct Item {
     pub(super) flow: Arc<Flow>,
@@ -47,6 +51,7 @@ impl Item {
     /// Runs an item that was let in; `None` when it stopped before there was an end.
     pub(super) async fn run(self) -> Option<ItemEnd> {
         let mut left = NOT_NOW_MAX;
+        let mut faults = 0;
         loop {
             let began = self.core.clock.mono();
             let Ok(request) = self.flow.errand(&self.errand) else {
@@ -73,7 +78,11 @@ impl Item {
                 self.count(told.word, told.shown.code(), took);
                 return Some(at_last);
             }
-            self.wait(after).await?;
+            faults = match told.shown.code() {
+                Some(Code::LedgerUnavailable) => faults + 1,
+                _ => 0,
+            };
+            self.wait(longer(after, faults)).await?;
         }
     }
 
@@ -127,6 +136,17 @@ async fn heard(told: Told) -> Told {
     }
 }
 
+/// A wait that was told, after so many faults of the ledger in a row.
+fn longer(told: Duration, faults: u32) -> Duration {
+    let doubled = 1_u32
+        .checked_shl(faults.saturating_sub(1))
+        .unwrap_or(u32::MAX);
+    match faults {
+        0 => told,
+        _ => told.saturating_mul(doubled).min(FAULT_MAX.max(told)),
+    }
+}
+
 fn no_path(line: u32) -> ItemEnd {
     ItemEnd {
         line,
@@ -136,5 +156,19 @@ fn no_path(line: u32) -> ItemEnd {
         outcome: Arc::from(Word::Refused.as_str()),
         error: Some(Arc::from(Code::BadRequest.as_str())),
         original: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ledger_that_stays_away_is_asked_less_and_less() {
+        let told = Duration::from_secs(1);
+        let waits = [0, 1, 2, 3, 4, 5, 6, 40].map(|faults| longer(told, faults).as_secs());
+        assert_eq!(waits, [1, 1, 2, 4, 8, 15, 15, 15]);
+        let shed = Duration::from_millis(100);
+        assert_eq!(longer(shed, 0), shed);
     }
 }

@@ -20,8 +20,8 @@ const NOT_NOW: [u16; 3] = [408, 425, 429];
 /// How long to wait after "not now" that names no time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long an item waits that a bound of this gateway has shed. Short, because places come free all
-/// the time: a batch with more workers than places would else idle at its end.
+/// How long an item waits that a bound of this gateway has shed. Short, because places come free
+/// all the time: a batch with more workers than places would else idle at its end.
 const SHED: Duration = Duration::from_millis(100);
 
 /// The longest a tool's `Retry-After` is honoured in one go; then it is asked again.

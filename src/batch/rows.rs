@@ -260,8 +260,8 @@ fn header<R: BufRead>(csv: &mut Csv<R>) -> Result<Arc<[String]>, Trouble> {
     Ok(Arc::from(columns))
 }
 
-/// A record as a row. Another encoding is the whole file's: rows that happen to be ASCII must not go
-/// out while the others wait for `--encoding`.
+/// A record as a row. Another encoding is the whole file's: rows that happen to be ASCII must not
+/// go out while the others wait for `--encoding`.
 fn of_record(
     columns: &Arc<[String]>,
     line: u32,

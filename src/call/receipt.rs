@@ -134,6 +134,15 @@ impl Answer {
             Self::NotFound => "NOT_FOUND",
         }
     }
+
+    /// The answer a word names.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        if word == Self::NotFound.as_str() {
+            return Some(Self::NotFound);
+        }
+        State::from_word(word).map(Self::State)
+    }
 }
 
 /// What a new word does to an older one.

@@ -105,6 +105,13 @@ impl Tally {
         self.unclear != 0
     }
 
+    /// Whether it may go to another address of its tool: nothing of it can have arrived at the one
+    /// it was meant for, so that no other one has to know it.
+    #[must_use]
+    pub const fn may_move(&self) -> bool {
+        !self.is_unclear()
+    }
+
     /// Exchanges that may still speak.
     #[must_use]
     pub const fn open(&self) -> u8 {

@@ -110,7 +110,12 @@ fn summary(path: &Path, config: &Config) -> String {
             "  {}: {} -> {}",
             route.name,
             route.matcher.path.as_str(),
-            route.upstream.address
+            route
+                .upstream
+                .addresses()
+                .map(|url| &**url)
+                .collect::<Vec<_>>()
+                .join(", ")
         );
         text.push_str(&format!("{line}, {receipt}\n"));
     }

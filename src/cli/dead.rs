@@ -3,6 +3,7 @@
 //!
 //! Everything is asked of the running gateway: the command line has no second way to do anything.
 
+mod ages;
 mod bulk;
 mod diff;
 mod job;

@@ -2,10 +2,10 @@
 //! ways to push it. The figures come from the tool's own books; the exit code is 0 only if callgate
 //! executed nothing twice, lost nothing and told nobody anything untrue.
 //!
-//! `parcel` is the business, `faults` the plan, `books` the truth, `tool` the server; `batch`
-//! has the items, which `baseline` pushes with a new key for every try, and `push` as a batch of the
-//! gateway;
-//! `queue` reads the gateway afterwards, `audit` compares, `table` prints, `run` is the course.
+//! `parcel` is the business, `faults` the plan, `books` the truth, `tool` the server; `batch` has
+//! the items, which `baseline` pushes with a new key for every try, and `push` as a batch of the
+//! gateway; `queue` reads the gateway afterwards, `audit` compares, `table` prints, `run` is the
+//! course.
 //! Deliberately absent: the gateway itself. It comes in through [`Launch`] and is used over sockets
 //! only, as a stranger would use it.
 

@@ -41,6 +41,11 @@ impl<'a> Printer<'a> {
         Self { form, out }
     }
 
+    /// Whether it is a person who reads it.
+    pub(super) fn is_table(&self) -> bool {
+        self.form == Output::Table
+    }
+
     /// A list: the columns of its items, or the page as it came. A spreadsheet gets the members
     /// `wide`, under their own names.
     pub(super) fn list(

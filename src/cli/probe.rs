@@ -56,29 +56,40 @@ pub(super) fn of_tool(address: &str, probed: &Probed) -> String {
 pub(super) fn of_routes(config: &Config) -> Result<(String, bool), Failure> {
     let (ground, mut lines, mut all) = (Ground::new(), String::new(), true);
     for route in &config.routes {
-        let probed = probe::receipts(route, &ground).map_err(super::serve::failed)?;
-        let Some(Probed { call_id, answer }) = probed else {
-            continue;
-        };
-        let said = match answer {
-            RawAnswer::NotFound => "does not know it, as it should".to_owned(),
-            RawAnswer::State(state) => format!(
-                "says {} about an id that nobody used: it cannot tell calls apart, or \
-                 receipt.states maps too much",
-                state.as_str()
-            ),
-            RawAnswer::Unknown(why) => format!(
-                "gave no answer that can be used ({}); see docs/receipts.md",
-                why.as_str()
-            ),
-        };
-        all &= answer == RawAnswer::NotFound;
-        lines.push_str(&format!(
-            "  {}: asked about {call_id}: the tool {said}\n",
-            route.name
-        ));
+        for one in route.upstream.each() {
+            let probed = probe::receipts(route, &one, &ground).map_err(super::serve::failed)?;
+            let Some(Probed { call_id, answer }) = probed else {
+                continue;
+            };
+            all &= answer == RawAnswer::NotFound;
+            // With several addresses it matters which of them said what.
+            let at = match route.upstream.others.is_empty() {
+                true => String::new(),
+                false => format!(" at {}", one.address),
+            };
+            let said = of_route(answer);
+            lines.push_str(&format!(
+                "  {}: asked about {call_id}: the tool{at} {said}\n",
+                route.name
+            ));
+        }
     }
     Ok((lines, all))
+}
+
+fn of_route(answer: RawAnswer) -> String {
+    match answer {
+        RawAnswer::NotFound => "does not know it, as it should".to_owned(),
+        RawAnswer::State(state) => format!(
+            "says {} about an id that nobody used: it cannot tell calls apart, or receipt.states \
+             maps too much",
+            state.as_str()
+        ),
+        RawAnswer::Unknown(why) => format!(
+            "gave no answer that can be used ({}); see docs/receipts.md",
+            why.as_str()
+        ),
+    }
 }
 
 #[cfg(test)]

@@ -133,7 +133,7 @@ fn for_tool(url: &str, args: &ServeArgs, ground: &Ground) -> Result<Config, Fail
     };
     let config = config::for_tool(url, &with).map_err(wrong)?;
     let route = config.routes.first().expect("one tool makes one route");
-    let probed = app::probe::receipts(route, ground).map_err(failed)?;
+    let probed = app::probe::receipts(route, &route.upstream, ground).map_err(failed)?;
     let probed = probed.expect("the route was made with receipts");
     eprint!("{}", probe::of_tool(&route.upstream.address, &probed));
     if probe::is_receipt(probed.answer) {

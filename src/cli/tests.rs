@@ -191,7 +191,7 @@ const ENDS: &[(&str, Exit, &str)] = &[
     (
         "dead list --state QUEUED --token t",
         Exit::Ok,
-        "CALL ID  STATE   ROUTE   CLIENT ",
+        "CALL ID  STATE   AGE ",
     ),
     (
         "dead list --token t -o ndjson",

@@ -13,6 +13,7 @@ use super::resolved::{Admin, Config, Drain, LedgerConfig, LedgerUrl, Limits, Log
 use super::route::Effects;
 use scope::Scope;
 
+mod addresses;
 mod alert;
 mod clients;
 mod formerly;

@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 use super::resolved::{
     Admin, Drain, LedgerConfig, LedgerUrl, Limits, Log, LogFormat, LogLevel, Sync,
 };
-use super::route::{BodyLimits, Idempotency, KeyHash, PoolConfig, ResultPointers};
+use super::route::{BodyLimits, Idempotency, KeyHash, PoolConfig, Protocol, ResultPointers};
 use super::template::JsonPointer;
 use crate::call::alert::Event;
 use crate::call::outcome::Cause;
@@ -31,6 +31,8 @@ pub(super) const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCAL
 pub(super) const NODE: &str = "callgate";
 /// Exchanges kept open past their attempt timeout, per upstream.
 pub(super) const LATE_MAX: usize = 64;
+/// As long as the usual time to live of names inside a cluster.
+pub(super) const RESOLVE: Duration = Duration::from_secs(30);
 /// Rounds of one route that may run at once.
 pub(super) const COMPENSATION_WORKERS: usize = 8;
 /// What people are told of once a webhook is named.
@@ -106,6 +108,7 @@ impl Default for PoolConfig {
         Self {
             idle: Duration::from_secs(15),
             max_idle: 256,
+            protocol: Protocol::Http1,
         }
     }
 }

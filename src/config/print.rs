@@ -175,11 +175,17 @@ fn show_match(route: &Route) -> Value {
 }
 
 fn show_upstream(upstream: &Upstream) -> Value {
-    let mut shown = json!({ "url": escape(&upstream.address) });
+    let urls: Vec<String> = upstream.addresses().map(|url| escape(url)).collect();
+    let mut shown = match &*urls {
+        [url] => json!({ "url": url }),
+        urls => json!({ "urls": urls }),
+    };
+    shown["shared_state"] = upstream.shared_state.into();
     if let Some(prefix) = &upstream.strip_prefix {
         shown["strip_prefix"] = escape(prefix).into();
     }
     shown["host"] = word(upstream.host);
+    shown["protocol"] = word(upstream.pool.protocol);
     let masked = |name: &http::HeaderName| (name.as_str().to_owned(), MASK.into());
     shown["headers"] = Value::Object(upstream.headers.keys().map(masked).collect());
     if let Some(ca) = &upstream.ca {
@@ -210,6 +216,23 @@ fn show_upstream(upstream: &Upstream) -> Value {
             "receipts": budget.receipts,
         });
     }
+    shown["resolve"] = show_duration(upstream.resolve).into();
+    shown["ejection"] = upstream.ejection.as_ref().map_or_else(
+        || json!({ "enabled": false }),
+        |rule| {
+            json!({
+                "enabled": true,
+                "consecutive": rule.consecutive,
+                "share": rule.share,
+                "window": show_duration(rule.window),
+                "samples": rule.samples,
+                "base": show_duration(rule.base),
+                "cap": show_duration(rule.cap),
+                "max_ejected": rule.max_ejected,
+                "on": rule.on.iter().copied().map(word).collect::<Vec<_>>(),
+            })
+        },
+    );
     shown["formerly"] = upstream.formerly.iter().map(|url| escape(url)).collect();
     shown
 }
@@ -220,10 +243,10 @@ fn show_receipt(rule: &ReceiptRule, numbers: &Receipts) -> Value {
         .as_ref()
         .map(Endpoint::address)
         .unwrap_or_default();
-    let mut shown = json!({
-        "url": escape(&format!("{base}{}", rule.path)),
-        "method": rule.method.as_str(),
-    });
+    let mut shown = json!({ "method": rule.method.as_str() });
+    if !rule.at_root {
+        shown["url"] = escape(&format!("{base}{}", rule.path)).into();
+    }
     if let Some(body) = &rule.body {
         shown["body"] = escape(&body.to_string()).into();
     }

@@ -13,6 +13,7 @@ use http::{HeaderMap, Method, StatusCode};
 use jiff::tz::TimeZone;
 
 use super::alert::AlertRule;
+use super::ejection::Ejection;
 use super::key_template::KeyTemplate;
 use super::limits::{Concurrency, RetryBudget, RouteLimits};
 use super::matcher::Matcher;
@@ -69,10 +70,18 @@ pub struct Route {
 /// The tool (`upstream`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upstream {
-    /// Scheme, host, port and path of `upstream.url`.
+    /// Scheme, host, port and path of `upstream.url`; of the first of `upstream.urls`.
     pub endpoint: Endpoint,
-    /// The normalised text of `upstream.url`: what ledger rows keep and compare.
+    /// The normalised text of that URL: what ledger rows keep and compare.
     pub address: Arc<str>,
+    /// The other addresses of the same tool: the rest of `upstream.urls`.
+    pub others: Vec<Address>,
+    /// Whether every address knows what any of them was sent.
+    pub shared_state: bool,
+    /// How often host names are looked up again.
+    pub resolve: Duration,
+    /// When an address that fails is left alone; `None`: never.
+    pub ejection: Option<Ejection>,
     /// Removed from the request's path first; begins with `/` and does not end with one.
     pub strip_prefix: Option<Arc<str>>,
     /// The `Host` sent.
@@ -97,7 +106,39 @@ pub struct Upstream {
     pub formerly: Vec<Arc<str>>,
 }
 
+/// One address of a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Its scheme, host, port and path.
+    pub endpoint: Endpoint,
+    /// Its normalised text.
+    pub text: Arc<str>,
+}
+
 impl Upstream {
+    /// The texts of all its addresses, in the order of the file.
+    pub fn addresses(&self) -> impl Iterator<Item = &Arc<str>> {
+        let others = self.others.iter().map(|other| &other.text);
+        std::iter::once(&self.address).chain(others)
+    }
+
+    /// What several addresses share: one upstream for each of them, in the order of the file.
+    pub fn each(&self) -> impl Iterator<Item = Self> {
+        let alone = Self {
+            others: Vec::new(),
+            ..self.clone()
+        };
+        let others = self.others.iter().map({
+            let alone = alone.clone();
+            move |other| Self {
+                endpoint: other.endpoint.clone(),
+                address: Arc::clone(&other.text),
+                ..alone.clone()
+            }
+        });
+        std::iter::once(alone.clone()).chain(others)
+    }
+
     /// Whether both are reached the same way: connections to one serve the other.
     #[must_use]
     pub fn is_reached_as(&self, other: &Self) -> bool {
@@ -105,6 +146,7 @@ impl Upstream {
             && self.endpoint.https == other.endpoint.https
             && self.ca == other.ca
             && self.pool == other.pool
+            && self.resolve == other.resolve
     }
 }
 
@@ -159,13 +201,38 @@ pub enum UpstreamKind {
     Callgate,
 }
 
-/// Idle connections (`upstream.pool`).
+/// How connections are made and kept (`upstream.pool`, `upstream.protocol`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// How long one is kept.
     pub idle: Duration,
     /// How many, per core.
     pub max_idle: usize,
+    /// What is spoken on them.
+    pub protocol: Protocol,
+}
+
+impl PoolConfig {
+    /// The same for another server than the tool's, whose protocol nobody has named.
+    #[must_use]
+    pub fn elsewhere(self, endpoint: &Endpoint) -> Self {
+        let protocol = match self.protocol {
+            Protocol::Http2 | Protocol::Auto if endpoint.https => Protocol::Auto,
+            Protocol::Http1 | Protocol::Http2 | Protocol::Auto => Protocol::Http1,
+        };
+        Self { protocol, ..self }
+    }
+}
+
+/// What is spoken with a tool (`upstream.protocol`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2: by TLS's agreement (ALPN), without TLS by prior knowledge.
+    Http2,
+    /// What TLS agrees on, HTTP/2 first; HTTP/1.1 without TLS.
+    Auto,
 }
 
 /// Whether a call may have an effect (`effects`).
@@ -210,6 +277,8 @@ pub struct CallIdRule {
 pub struct ReceiptRule {
     /// Another place than the upstream's; `None`: `path` is appended to the upstream's path.
     pub elsewhere: Option<Endpoint>,
+    /// `path` begins at the root of the upstream's address, not below its path.
+    pub at_root: bool,
     /// Path and query; values are percent-encoded when filled in.
     pub path: Template,
     /// GET, or POST with a body.

@@ -4,6 +4,7 @@
 use super::*;
 
 mod accepted;
+mod addresses;
 mod alerts;
 mod chains;
 mod clients;

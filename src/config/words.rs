@@ -4,7 +4,7 @@
 use super::limits::Adaptive;
 use super::resolved::{LogFormat, LogLevel, Sync};
 use super::route::{
-    Accepted, Credentials, DetectNewIds, HostMode, KeyHash, ResponseMode, UpstreamKind,
+    Accepted, Credentials, DetectNewIds, HostMode, KeyHash, Protocol, ResponseMode, UpstreamKind,
 };
 use crate::call::alert::Event;
 use crate::call::outcome::Cause;
@@ -44,6 +44,7 @@ words! {
     LogFormat { Auto = "auto", Text = "text", Json = "json" }
     Sync { Full = "full", Normal = "normal" }
     HostMode { Tool = "tool", Keep = "keep" }
+    Protocol { Http1 = "http1", Http2 = "http2", Auto = "auto" }
     UpstreamKind { Tool = "tool", Callgate = "callgate" }
     Credentials { Forward = "forward", None = "none" }
     Accepted { Final = "final", Pending = "pending" }

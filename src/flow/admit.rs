@@ -18,6 +18,7 @@ use super::drive::Drive;
 use super::join;
 use super::key::{self, Key};
 use super::running::{Asked, Entered, Lead};
+use super::sites::Choice;
 use super::told::{Problem, Told};
 use super::{Flow, Request, canonical, dedup, reading, record, reverse};
 use crate::call::code::{Code, Repeat, Sent};
@@ -50,6 +51,10 @@ pub(super) struct Visit {
     pub(super) until: Mono,
     /// Its place among the tool's sends, where they are bounded.
     pub(super) place: Option<allow::Place>,
+    /// The address it is first sent to.
+    pub(super) site: usize,
+    /// How that was chosen.
+    pub(super) choice: Option<Choice>,
 }
 
 impl Flow {
@@ -105,15 +110,23 @@ impl Flow {
             fields,
             until,
             place: None,
+            site: 0,
+            choice: None,
         };
         if let Some(problem) = refused {
             return visit.refused(problem, core);
         }
+        // On the heap from here on, once: the doors in front move what they are given from one
+        // future into the next.
+        Box::pin(self.enter(core, Box::new(visit))).await
+    }
+
+    async fn enter(self: &Arc<Self>, core: &Core, visit: Box<Visit>) -> Told {
         loop {
             match self.calls.enter(&visit.asked) {
                 Entered::First(lead) => return self.lead(core, visit, lead).await,
                 Entered::Second(seat) => {
-                    if let Some(told) = self.join(core, &visit, &seat).await {
+                    if let Some(told) = Box::pin(self.join(core, &visit, &seat)).await {
                         return told;
                     }
                 }
@@ -122,7 +135,7 @@ impl Flow {
     }
 
     /// The first one at its call.
-    async fn lead(self: &Arc<Self>, core: &Core, visit: Visit, mut lead: Lead) -> Told {
+    async fn lead(self: &Arc<Self>, core: &Core, visit: Box<Visit>, mut lead: Lead) -> Told {
         let _place = match self.place(&visit.request) {
             Ok(place) => place,
             Err(problem) => {
@@ -153,7 +166,7 @@ impl Flow {
     async fn begin(
         self: &Arc<Self>,
         core: &Core,
-        mut visit: Visit,
+        mut visit: Box<Visit>,
         lead: &Lead,
         mut wary: bool,
     ) -> Told {
@@ -164,8 +177,13 @@ impl Flow {
         if self.draining.is_cancelled() {
             return visit.refused(allow::draining(), core);
         }
-        if let Err(problem) = self.find_place(core, &mut visit).await {
+        if visit.request.route.is_bounded()
+            && let Err(problem) = Box::pin(self.find_place(core, &mut visit)).await
+        {
             return visit.refused(problem, core);
+        }
+        if visit.request.route.addresses.is_some() {
+            self.find_address(core, &mut visit).await;
         }
         loop {
             let new = NewCall {
@@ -204,11 +222,11 @@ impl Flow {
             let runs = call.settled.is_none() && call.dead_letter.is_none();
             let elsewhere =
                 call.call_id != visit.request.call_id || call.client != visit.request.client;
-            visit.place = None;
+            (visit.place, visit.choice) = (None, None);
             if !(joins && runs && elsewhere) {
-                return self.repeat(core, &visit, *known).await;
+                return Box::pin(self.repeat(core, &visit, *known)).await;
             }
-            if let Some(told) = self.join_first(core, &visit, call).await {
+            if let Some(told) = Box::pin(self.join_first(core, &visit, call)).await {
                 return told;
             }
             // It ended meanwhile; its end is recorded before whatever is asked from here on.
@@ -219,7 +237,7 @@ impl Flow {
     async fn drive(
         self: &Arc<Self>,
         core: &Core,
-        mut visit: Visit,
+        mut visit: Box<Visit>,
         (claim, in_line): (Claim, TaskTrackerToken),
         lead: &Lead,
     ) -> Told {
@@ -255,9 +273,6 @@ impl Flow {
     async fn find_place(&self, core: &Core, visit: &mut Visit) -> Result<(), Problem> {
         let request = &visit.request;
         let (route, client) = (&request.route, &request.client);
-        if !route.is_bounded() {
-            return Ok(());
-        }
         if route.is_busy() {
             let id = request.call_id.clone();
             let known = self.ledger.view(Some(client.clone()), id).await;
@@ -291,6 +306,7 @@ impl Flow {
             key,
             seen,
             reverses,
+            site,
             ..
         }: &Visit,
         core: &Core,
@@ -303,7 +319,8 @@ impl Flow {
             call_id: request.call_id.clone(),
             source: request.source,
             route: Arc::clone(&route.conf.name),
-            upstream: Arc::clone(route.tool.address()),
+            upstream: Arc::clone(route.sites[*site].tool.address()),
+            siblings: route.siblings_of(*site),
             policy: Arc::clone(&route.policy_text),
             fingerprint: asked.fingerprint,
             idempotency_key: key.as_ref().map(|key| Arc::clone(&key.text)),
@@ -394,6 +411,9 @@ impl Visit {
         Call {
             first_sent: now,
             same_address: true,
+            site: self.site,
+            via: self.site,
+            first: self.choice,
             place: Place::Line,
             client: request.client,
             call_id: request.call_id,

@@ -5,6 +5,7 @@
 //! allowed is told to the machine, which parks the call: its receipt was asked, the queue goes on,
 //! and its caller hears of no error. What is not limited asks nobody here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use super::limits::Slot;
 use super::limits::budget::{Paid, Payer, Unpaid};
 use super::limits::gate::{Entry, Permit};
 use super::routes::Route;
+use super::sites::Choice;
 use super::told::{BodyError, Problem};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::ClientName;
@@ -23,8 +25,10 @@ use crate::call::outcome::Outcome;
 use crate::call::step::{Event, Step};
 use crate::call::time::Mono;
 use crate::clock::Clock;
-use crate::telemetry::labels::{Bound, Denied, Limited};
+use crate::telemetry::labels::{Bound, Denied, Ejected, Limited};
 use crate::telemetry::metrics::{InFlight, Metrics};
+use crate::upstream::addresses::{Change, Chosen, Seated, Why};
+use crate::upstream::{Core, Destination};
 
 /// What a refused caller is told to wait.
 const SOON: Duration = Duration::from_secs(1);
@@ -39,6 +43,8 @@ const ROUND_LOOK: Duration = Duration::from_millis(100);
 pub(super) struct Held {
     place: Option<Place>,
     paid: Option<(Paid, InFlight)>,
+    /// Where it goes, when that was chosen among several addresses or is weighed.
+    seated: Option<Seated>,
 }
 
 /// A place among the sends, and its count.
@@ -57,19 +63,47 @@ pub(super) struct Holding<B> {
 impl Held {
     /// A place, and for a resend what was paid for it.
     pub(super) fn new(place: Option<Place>, paid: Option<(Paid, InFlight)>) -> Self {
-        let mut held = Self { place, paid };
+        let mut held = Self {
+            place,
+            paid,
+            seated: None,
+        };
         held.recorded();
         held
     }
 
     /// A place for a first send.
     pub(super) const fn first(place: Option<Place>) -> Self {
-        Self { place, paid: None }
+        Self {
+            place,
+            paid: None,
+            seated: None,
+        }
+    }
+
+    /// Sits down at an address until the send is over; where its connections are.
+    pub(super) fn sits(&mut self, chosen: Chosen) -> Arc<Destination> {
+        self.seated = Some(chosen.seated);
+        chosen.to
+    }
+
+    /// The end of the send says nothing about its address.
+    pub(super) fn stands_up(&mut self) {
+        self.seated = None;
+    }
+
+    /// Sits down where a choice says. `None`: there is one address; `Err`: all it may go to are ejected.
+    pub(super) fn sits_at(&mut self, choice: Choice) -> Result<Option<Arc<Destination>>, ()> {
+        match choice {
+            Choice::Plain => Ok(None),
+            Choice::To(chosen) => Ok(Some(self.sits(chosen))),
+            Choice::Out => Err(()),
+        }
     }
 
     /// Whether there was nothing to hold.
     pub(super) const fn is_nothing(&self) -> bool {
-        self.place.is_none() && self.paid.is_none()
+        self.place.is_none() && self.paid.is_none() && self.seated.is_none()
     }
 
     /// The resend is on record, so that it counts.
@@ -80,9 +114,12 @@ impl Held {
     }
 
     /// The send has ended like this; what it held is free when this is dropped.
-    pub(super) fn ended(mut self, outcome: Outcome) -> Self {
+    pub(super) fn ended(mut self, outcome: Outcome, route: &Route, core: &Core) -> Self {
         if let Some(place) = &mut self.place {
             place.permit.ended(is_fine(outcome));
+        }
+        if let Some(seated) = &mut self.seated {
+            route.weighed(seated.ended(outcome, core));
         }
         self
     }
@@ -190,6 +227,17 @@ impl Route {
         paid.map(counted).map_err(denied)
     }
 
+    /// Counts a change of one of the tool's addresses.
+    pub(super) fn weighed(&self, change: Option<Change>) {
+        if let Some(Change::Ejected { why, .. }) = change {
+            self.metrics.ejections.inc(match why {
+                Why::Row => Ejected::Row,
+                Why::Share => Ejected::Share,
+                Why::Probe => Ejected::Probe,
+            });
+        }
+    }
+
     /// The tool has answered a first send.
     pub(super) fn answered(&self, now: Mono) {
         if let Some(budget) = &self.spare.budget {
@@ -208,7 +256,11 @@ impl Route {
         let paid = self.pay(payer, clock.mono())?;
         let place = self.place(client, clock, until).await;
         let place = place.map_err(|()| Denied::Concurrency)?;
-        Ok(Held { place, paid })
+        Ok(Held {
+            place,
+            paid,
+            seated: None,
+        })
     }
 }
 
@@ -233,10 +285,7 @@ impl Drive {
             }
             None => now.after(ROUND_PATIENCE.max(policy.timeouts.attempt)),
         };
-        let (route, client) = (
-            std::sync::Arc::clone(&self.call.route),
-            self.call.client.clone(),
-        );
+        let (route, client) = (Arc::clone(&self.call.route), self.call.client.clone());
         let clock = self.core.clock.clone();
         let is_round = matches!(self.call.place, call::Place::Round(_));
         let wish = async move {

@@ -12,13 +12,14 @@ use http::{HeaderMap, HeaderValue};
 use super::Flow;
 use super::call::{Call, Place};
 use super::drive::{Carried, Drive};
-use super::proof;
+use super::proof::{self, Standing};
 use super::record;
-use super::routes::{Receipts, Route};
+use super::routes::Route;
+use super::sites::{Known, Receipts};
 use crate::call::id::{CallId, ClientName};
 use crate::call::receipt::{Answer, Belief, Doubt, State};
 use crate::call::step::{Event, Step};
-use crate::call::time::Mono;
+use crate::call::time::{Mono, Wall};
 use crate::config::route::Credentials;
 use crate::crash::{self, Point};
 use crate::ledger::{Entry, Proof};
@@ -31,6 +32,7 @@ use crate::upstream::{Core, headers};
 struct Inquiry {
     core: Core,
     route: Arc<Route>,
+    asks: Asks,
     call_id: CallId,
     client: ClientName,
     key: Option<HeaderValue>,
@@ -38,17 +40,49 @@ struct Inquiry {
     credentials: Option<HeaderMap>,
 }
 
+/// Which address is asked about a call of which.
+#[derive(Clone, Copy)]
+struct Asks {
+    /// The address that is asked.
+    at: usize,
+    /// The one the call was sent to.
+    about: usize,
+}
+
 /// What was heard, and how long it took.
 pub(super) struct Heard {
     asked: Asked,
+    asks: Asks,
     took: Duration,
+}
+
+impl Asks {
+    /// The endpoint that is asked.
+    fn receipts(self, route: &Route) -> Option<&Receipts> {
+        route.sites[self.at].receipts.as_ref()
+    }
+
+    /// What is known about its word.
+    fn known(self, route: &Route) -> Option<&Known> {
+        let receipts = self.receipts(route)?;
+        Some(receipts.known(self.at == self.about))
+    }
 }
 
 impl Inquiry {
     fn about(core: &Core, call: &Call) -> Self {
+        let asks = Asks {
+            at: call.route.asked(call.site),
+            about: call.site,
+        };
+        Self::at(core, call, asks)
+    }
+
+    fn at(core: &Core, call: &Call, asks: Asks) -> Self {
         Self {
             core: core.clone(),
             route: Arc::clone(&call.route),
+            asks,
             call_id: call.call_id.clone(),
             client: call.client.clone(),
             key: call.request.idempotency_key.clone(),
@@ -59,12 +93,13 @@ impl Inquiry {
 
     async fn put(&self) -> Heard {
         let began = self.core.clock.mono();
-        let asked = match &self.route.receipts {
+        let asked = match self.asks.receipts(&self.route) {
             None => Asked::unknown(Why::NoQuestion),
             Some(receipts) => self.ask(receipts).await,
         };
         Heard {
             asked,
+            asks: self.asks,
             took: self.core.clock.mono().since(began),
         }
     }
@@ -81,7 +116,18 @@ impl Inquiry {
             connect: timeouts.connect,
             timeout: timeouts.receipt,
         };
-        receipts.endpoint.ask(&self.core, &question).await
+        // What is asked anyway may show that an ejected address is back.
+        let there = self.route.conf.receipt.as_ref();
+        let there = there.is_some_and(|rule| rule.elsewhere.is_none());
+        let weighed = self.route.addresses.as_ref().filter(|_| there);
+        let now = self.core.clock.mono();
+        let probe = weighed.and_then(|addresses| addresses.question(self.asks.at, now));
+        let asked = receipts.endpoint.ask(&self.core, &question).await;
+        if let Some(mut probe) = probe {
+            let change = probe.answered(asked.is_answered(), self.core.clock.mono());
+            self.route.weighed(change);
+        }
+        asked
     }
 }
 
@@ -140,13 +186,13 @@ impl Drive {
     /// Weighs what was heard, keeps what it carried, records it.
     pub(super) fn heard(&mut self, heard: Heard) -> Answer {
         crash::at(Point::Heard);
-        let Heard { asked, took } = heard;
-        let (answer, doubt) = self.weigh(&asked);
+        let Heard { asked, asks, took } = heard;
+        let (answer, doubt) = self.weigh(&asked, asks);
         self.decider.worked_on(asked.worked_on);
         let route = &self.call.route;
         route.metrics.receipts.inc(answer);
         if matches!(asked.answer, RawAnswer::State(_)) {
-            self.flow.recognised(route, self.wall());
+            self.flow.recognised(route, asks, self.wall());
         }
         let detail = detail(&asked);
         if let RawAnswer::Unknown(why @ (Why::UnmappedState | Why::OtherCall)) = asked.answer {
@@ -176,27 +222,25 @@ impl Drive {
         answer
     }
 
-    fn weigh(&self, asked: &Asked) -> (Answer, Option<Doubt>) {
+    fn weigh(&self, asked: &Asked, asks: Asks) -> (Answer, Option<Doubt>) {
         let said = asked.answer.said();
         if said != Answer::NotFound {
             return (said, None);
         }
-        match self.belief(asked).judge() {
+        match self.belief(asked, asks).judge() {
             Ok(()) => (said, None),
             Err(doubt) => (Answer::State(State::Unknown), Some(doubt)),
         }
     }
 
-    fn belief(&self, asked: &Asked) -> Belief {
+    fn belief(&self, asked: &Asked, asks: Asks) -> Belief {
         let call = &self.call;
         let first_sent = call.first_sent;
         let policy = call.route.conf.policy.receipt;
         Belief {
-            proven: call
-                .route
-                .receipts
-                .as_ref()
-                .is_some_and(|r| r.trust.is_proven()),
+            proven: asks
+                .known(&call.route)
+                .is_some_and(|known| known.trust.is_proven()),
             same_address: call.same_address,
             age: self.wall().since(first_sent),
             retention: policy.map_or(Duration::ZERO, |receipts| receipts.retention),
@@ -207,18 +251,25 @@ impl Drive {
         }
     }
 
-    /// After an answered call: asks about it when the endpoint still has to show that it can be
+    /// After an answered call: asks about it where an endpoint still has to show that it can be
     /// believed. Runs in the background.
     pub(super) fn probe(&self) {
         let route = &self.call.route;
-        let Some(receipts) = &route.receipts else {
-            return;
-        };
-        if !receipts.trust.is_curious() {
-            return;
+        let about = self.call.via;
+        for at in 0..route.sites.len() {
+            let asks = Asks { at, about };
+            let receipts = asks.receipts(route);
+            let asked = receipts.filter(|receipts| at == about || receipts.others.is_some());
+            if asked.is_some_and(|receipts| receipts.known(at == about).trust.is_curious()) {
+                self.probe_at(asks);
+            }
         }
+    }
+
+    fn probe_at(&self, asks: Asks) {
+        let route = &self.call.route;
         let (flow, core, route) = (Arc::clone(&self.flow), self.core.clone(), Arc::clone(route));
-        let inquiry = Inquiry::about(&self.core, &self.call);
+        let inquiry = Inquiry::at(&self.core, &self.call, asks);
         let draining = self.flow.draining.clone();
         let probe = async move { flow.probe(&route, &inquiry).await };
         // A process that ends does not wait for what it would only have learnt.
@@ -235,51 +286,56 @@ impl Drive {
 impl Flow {
     /// Asks up to three times, with growing gaps, about a call that was answered.
     async fn probe(&self, route: &Arc<Route>, inquiry: &Inquiry) {
-        let (Some(receipts), Some(policy)) = (&route.receipts, route.conf.policy.receipt) else {
+        let asks = inquiry.asks;
+        let (Some(known), Some(policy)) = (asks.known(route), route.conf.policy.receipt) else {
             return;
         };
-        let Some(_probe) = receipts.trust.probe(self.clock.mono()) else {
+        let Some(_probe) = known.trust.probe(self.clock.mono()) else {
             return;
         };
         for wait in proof::waits(policy.settle) {
             crate::clock::sleep(wait).await;
-            if receipts.trust.is_proven() {
+            if known.trust.is_proven() {
                 return;
             }
             let heard = inquiry.put().await;
             route.metrics.receipts.inc(heard.asked.answer.said());
             if matches!(heard.asked.answer, RawAnswer::State(_)) {
-                self.recognised(route, self.clock.wall());
+                self.recognised(route, asks, self.clock.wall());
                 return;
             }
         }
-        self.missed(route, &inquiry.call_id, self.clock.mono());
+        self.missed(route, asks, (&inquiry.call_id, self.clock.mono()));
     }
 
     /// The endpoint of `route` recognised an id that was sent.
-    fn recognised(&self, route: &Route, now: crate::call::time::Wall) {
-        let Some(receipts) = &route.receipts else {
+    fn recognised(&self, route: &Route, asks: Asks, now: Wall) {
+        let Some(known) = asks.known(route) else {
             return;
         };
-        if !receipts.trust.recognised() {
+        if !known.trust.recognised() {
             return;
         }
-        route.metrics.receipt_broken(false);
-        self.readiness
-            .clear(Trouble::ReceiptsBroken, &route.conf.name);
+        let is_broken = |known: &Known| known.trust.standing() == Standing::Broken;
+        if !route.receipts_known().any(is_broken) {
+            route.metrics.receipt_broken(false);
+            self.readiness
+                .clear(Trouble::ReceiptsBroken, &route.conf.name);
+        }
         tracing::info!(
             route = %route.conf.name,
+            endpoint = &*known.address,
             "the receipt endpoint recognised a call: its NOT_FOUND can be believed from now on"
         );
-        self.remember(receipts, Proof::Proven, now);
+        self.remember(known, Proof::Proven, now);
     }
 
     /// The endpoint of `route` did not know an answered call, however often it was asked.
-    fn missed(&self, route: &Route, call_id: &CallId, now: Mono) {
-        let Some(receipts) = &route.receipts else {
+    fn missed(&self, route: &Route, asks: Asks, (call_id, now): (&CallId, Mono)) {
+        let Some(known) = asks.known(route) else {
             return;
         };
-        if !receipts.trust.missed(now) {
+        if !known.trust.missed(now) {
             return;
         }
         route.metrics.receipt_broken(true);
@@ -289,17 +345,18 @@ impl Flow {
         tracing::error!(
             call_id = %call_id,
             route = %route.conf.name,
+            endpoint = &*known.address,
             "the receipt endpoint is broken: it does not know a call that was answered. Nothing \
              is resent on its word until it does; check `receipt.url` of this route"
         );
-        self.remember(receipts, Proof::Broken, self.clock.wall());
+        self.remember(known, Proof::Broken, self.clock.wall());
     }
 
     /// Remembering a proof is a convenience of the next start; losing it costs three questions.
-    fn remember(&self, receipts: &Receipts, proof: Proof, now: crate::call::time::Wall) {
+    fn remember(&self, known: &Known, proof: Proof, now: Wall) {
         let written = self
             .ledger
-            .remember_proof(Arc::clone(&receipts.address), proof, now);
+            .remember_proof(Arc::clone(&known.address), proof, now);
         self.background(async move {
             if let Err(e) = written.await {
                 tracing::warn!(error = %e, "the proof of a receipt endpoint was not remembered");

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Method};
 
 use super::record;
 use super::routes::Route;
+use super::sites::{Choice, Site};
 use super::told::{Problem, Shown, Told, Word};
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::machine::Machine;
@@ -18,6 +19,7 @@ use crate::call::step::{Event, Step};
 use crate::call::tally::Tally;
 use crate::call::time::{Chance, Mono, Wall};
 use crate::ledger::{Claim, Reply, StoredUndo};
+use crate::upstream::addresses::Reach;
 use crate::upstream::headers::{self, Length, Mark};
 use crate::upstream::{Answer, Mode, Outgoing, Payload, Terms};
 
@@ -40,6 +42,12 @@ pub(super) struct Call {
     pub(super) first_sent: Wall,
     /// Whether the route's tool is the one it was first sent to.
     pub(super) same_address: bool,
+    /// The address it belongs to: the one it was first sent to.
+    pub(super) site: usize,
+    /// The address of its last send.
+    pub(super) via: usize,
+    /// Where its first send goes, when that was chosen before it was recorded.
+    pub(super) first: Option<Choice>,
     /// In line, or in a round.
     pub(super) place: Place,
     /// Its undo request, once that was sent.
@@ -229,6 +237,27 @@ impl Call {
             .is_some()
     }
 
+    /// The address it belongs to.
+    #[must_use]
+    pub(super) fn home(&self) -> &Site {
+        &self.route.sites[self.site]
+    }
+
+    /// Where it may be sent now. A call that undoes another one goes where that one is known.
+    #[must_use]
+    pub(super) fn reach(&self, tally: &Tally) -> Reach {
+        let undoes = self.request.headers.contains_key(headers::X_CALL_REVERSES);
+        let moves = tally.may_move() && !undoes;
+        if moves || self.route.conf.upstream.shared_state {
+            let again = tally.sends() > 1;
+            Reach::Any {
+                avoid: again.then_some(self.via),
+            }
+        } else {
+            Reach::Only(self.site)
+        }
+    }
+
     /// How its exchanges are run.
     #[must_use]
     pub(super) fn terms(&self) -> Terms {
@@ -269,7 +298,8 @@ impl Call {
         };
         let method = self.request.method.clone();
         let length = Length::Known(self.request.body.len() as u64);
-        headers::stamp(&mut fields, &mark, &self.route.tool, &method, length);
+        let tool = &self.route.sites[self.via].tool;
+        headers::stamp(&mut fields, &mark, tool, &method, length);
         Outgoing {
             method,
             target: self.request.target.clone(),

@@ -17,6 +17,7 @@ use super::call::{Call, Decider, Place, Replies, Said};
 use super::late::LateSet;
 use super::reading;
 use super::running::Attendance;
+use super::sites::Choice;
 use super::told::Told;
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::receipt::Answer as Word;
@@ -207,20 +208,16 @@ impl Drive {
     }
 
     async fn send(&mut self, n: u8, cause: Option<Cause>) -> Step {
+        let mut choice = self.call.first.take().unwrap_or(Choice::Plain);
         if n > 1 || self.call.place != Place::Line {
             self.held = match self.allowed(cause.is_some()).await {
                 Ok(held) => held,
                 Err(step) => return step,
             };
-            let lease_until = self.flow.lease_until(&self.call.route, self.wall());
-            let sent = Intention::Send {
-                n: u32::from(n),
-                cause,
-                lease_until,
+            choice = match self.aim(n, cause).await {
+                Ok(choice) => choice,
+                Err(step) => return step,
             };
-            if let Err(step) = self.intend(sent).await {
-                return step;
-            }
             crash::at(Point::ResendNoted);
             self.held.recorded();
             if let Some(cause) = cause {
@@ -237,8 +234,13 @@ impl Drive {
                 "when it was recorded no time was left for an answer",
             );
         }
+        let Ok(to) = self.held.sits_at(choice) else {
+            let took = Duration::ZERO;
+            let attempt = Attempt { n, cause, took };
+            return self.unsent(attempt, "every address it may go to is ejected");
+        };
         let bound = self.decider.attempt_bound(began);
-        let mut exchange = self.exchange(n, cause);
+        let mut exchange = self.exchange(n, cause, to.as_ref());
         let patience = self.core.wheel.sleep(bound);
         let ended = {
             let first = async {
@@ -257,30 +259,23 @@ impl Drive {
         };
         match ended {
             Ok(Some(ended)) => {
-                if exchange.reconnected() {
-                    self.history.push(Entry::Reconnected {
-                        at: self.wall(),
-                        n: u32::from(n),
-                    });
-                }
+                self.note_connection(n, &exchange);
                 let trouble = exchange.trouble();
                 drop(exchange);
                 self.ended(attempt, ended, trouble).await
             }
-            Ok(None) => Box::pin(self.timed_out(attempt, exchange)).await,
+            Ok(None) => {
+                self.distrust(to.as_ref(), &exchange, began);
+                Box::pin(self.timed_out(attempt, exchange)).await
+            }
             // A late success settled the call; this exchange may still speak.
             Err(step) => {
+                self.held.stands_up();
                 self.attempted(attempt, Outcome::Unclear(Unclear::Timeout), None);
                 self.leave_open(n, exchange).await;
                 step
             }
         }
-    }
-
-    fn exchange(&mut self, n: u8, cause: Option<Cause>) -> Exchange {
-        let outgoing = self.call.outgoing(n, cause);
-        let to = self.call.route.tool.destination();
-        Exchange::new(&self.core, to, outgoing, self.call.terms())
     }
 
     /// The end of an attempt of which no byte was written.
@@ -327,7 +322,7 @@ impl Drive {
         };
         let settles = settles && !reading::is_open(&self.call.route.conf, &stream);
         if settles && self.call.place == Place::Line {
-            let held = std::mem::take(&mut self.held).ended(Outcome::Answered(reading));
+            let held = self.release(Outcome::Answered(reading));
             self.attempted(attempt, Outcome::Answered(reading), None);
             // Until the body has passed, the tool is at work.
             self.held = held;
@@ -351,6 +346,7 @@ impl Drive {
 
     async fn timed_out(&mut self, attempt: Attempt, exchange: Exchange) -> Step {
         crash::at(Point::TimedOut);
+        exchange.overdue();
         if exchange.is_unsent() {
             return self.unsent(attempt, "no connection in time");
         }
@@ -385,7 +381,7 @@ impl Drive {
         if n == 1 && allow::is_fine(outcome) {
             route.answered(self.core.clock.mono());
         }
-        drop(std::mem::take(&mut self.held).ended(outcome));
+        drop(self.release(outcome));
         self.lines.push(AttemptLine {
             n: u32::from(n),
             cause,

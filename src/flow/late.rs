@@ -203,16 +203,19 @@ impl LateSet {
     }
 }
 
-/// Waits for the exchange until its time is over or somebody closes it; dropping it resets it.
+/// Waits for the exchange until its time is over or somebody closes it; then it is reset, and
+/// nothing of it is on its way any more.
 async fn speak(
-    exchange: Exchange,
+    mut exchange: Exchange,
     over: impl Future<Output = ()>,
     close: &CancellationToken,
 ) -> Option<Ended> {
     tokio::select! {
         biased;
-        () = close.cancelled() => None,
-        ended = exchange => Some(ended),
-        () = over => None,
+        () = close.cancelled() => {}
+        ended = &mut exchange => return Some(ended),
+        () = over => {}
     }
+    exchange.reset().await;
+    None
 }

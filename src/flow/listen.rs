@@ -9,6 +9,7 @@ use crate::call::outcome::{Outcome, Reading};
 use crate::call::step::{Ending, Event, Step};
 use crate::crash::{self, Point};
 use crate::ledger::Entry;
+use crate::telemetry::labels::Bound;
 use crate::upstream::{Ended, Exchange};
 
 impl Drive {
@@ -21,6 +22,17 @@ impl Drive {
             metrics: &self.flow.metrics,
         };
         self.late.push(&self.core, n, exchange, &bounds);
+    }
+
+    /// What is told of the connection of an exchange that has ended.
+    pub(super) fn note_connection(&mut self, n: u8, exchange: &Exchange) {
+        if exchange.reconnected() {
+            let (at, n) = (self.wall(), u32::from(n));
+            self.history.push(Entry::Reconnected { at, n });
+        }
+        if exchange.was_crowded_out() {
+            self.flow.metrics.bounds.inc(Bound::UpstreamConnections);
+        }
     }
 
     /// What a late exchange's end says to the machine.

@@ -1,8 +1,8 @@
 //! The clients by name, with the names they had: for calls that no key in a request's head tells
 //! the owner of.
 //!
-//! A batch keeps its client as a word, perhaps for longer than the client has that name. Deliberately
-//! absent: keys, which `ingress` reads.
+//! A batch keeps its client as a word, perhaps for longer than the client has that name.
+//! Deliberately absent: keys, which `ingress` reads.
 
 use arc_swap::ArcSwap;
 

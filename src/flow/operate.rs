@@ -276,7 +276,7 @@ impl Flow {
             Order::Resend | Order::Reverse => call.sending(),
         };
         let why_not = match (order, sending) {
-            (Order::Ask, _) if route.receipts.is_none() => Some(Refusal::NoReceipt),
+            (Order::Ask, _) if !route.has_receipts() => Some(Refusal::NoReceipt),
             (Order::Resend | Order::Reverse, Sending::RouteChanged) => Some(Refusal::RouteChanged),
             (Order::Resend, Sending::NoCredential) => Some(Refusal::Credential),
             (Order::Resend, _) if !may_resend(&policy, known.unclear) => Some(Refusal::NoReceipt),
@@ -301,7 +301,7 @@ fn why_not_reversed(route: &Route, policy: &Policy, known: &Known) -> Option<Ref
     match policy.compensation.reversal {
         _ if !route.conf.reversible => Some(Refusal::Irreversible),
         None => Some(Refusal::NoReversal),
-        Some(_) if route.reversal.is_none() => Some(Refusal::NoReversal),
+        Some(_) if route.sites[0].reversal.is_none() => Some(Refusal::NoReversal),
         Some(_) if !known.unclear => Some(Refusal::NeverSent),
         Some(reversal) if known.reversals == 0 && known.sent_for > reversal.max_age => {
             Some(Refusal::TooOld)

@@ -22,12 +22,14 @@ use crate::call::code::{Code, Repeat, Sent};
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::policy::Policy;
 use crate::call::time::Mono;
-use crate::telemetry::labels::{AttemptResult, Denied};
+use crate::telemetry::labels::{AttemptResult, Bound, Denied};
 use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::telemetry::metrics::InFlight;
-use crate::upstream::headers::{self, Length, Mark};
+use crate::upstream::addresses::Reach;
+use crate::upstream::headers::{self, Length, Mark, Trailers};
 use crate::upstream::{
-    Answer, Core, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms, Upload,
+    Answer, Core, Destination, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms,
+    Upload,
 };
 
 mod tunnel;
@@ -54,6 +56,8 @@ struct Pass<'a> {
     /// When the clock was last read.
     now: Mono,
     lines: Vec<AttemptLine>,
+    /// The address of the last send.
+    site: usize,
     /// What the send under way holds of the tool's limits.
     held: Held,
 }
@@ -73,7 +77,13 @@ impl Flow {
                 return Told::refused(Some((request.call_id, request.source)), problem);
             }
         };
-        let fields = Arc::new(self.prepared(&mut request));
+        let mut trailers = Trailers::of(&request.headers);
+        if matches!(request.body, PassBody::Whole(_)) {
+            trailers.promise_none();
+        }
+        let mut fields = self.prepared(&mut request);
+        trailers.say(&mut fields);
+        let fields = Arc::new(fields);
         let total = request.route.conf.policy.timeouts.total;
         let now = core.clock.mono();
         let mut pass = Pass {
@@ -84,6 +94,7 @@ impl Flow {
             deadline: now.after(total),
             now,
             lines: Vec::with_capacity(1),
+            site: 0,
             held: Held::default(),
             request: &request,
         };
@@ -116,7 +127,7 @@ impl Pass<'_> {
             if n == 1 && allow::is_fine(outcome) {
                 route.answered(self.now);
             }
-            self.held = std::mem::take(&mut self.held).ended(outcome);
+            self.held = std::mem::take(&mut self.held).ended(outcome, &route, self.core);
             let through = answer.as_ref().is_some_and(reading::came_through_a_gateway);
             let wait = self.repeat_after(n, outcome, policy).filter(|_| !through);
             let wait = wait.filter(|_| self.pays(&route, &mut paid));
@@ -184,17 +195,32 @@ impl Pass<'_> {
             max_kept: 0,
             mode: Mode::Pass,
         };
-        let to = self.request.route.tool.destination();
+        let route = Arc::clone(&self.request.route);
+        let Ok(chosen) = self.finds_address(n) else {
+            let outcome = Outcome::NotSent(NotSent::Connect);
+            self.sent(n, cause, began, outcome);
+            return (outcome, None);
+        };
+        let to = chosen.as_ref().unwrap_or_else(|| route.tool.destination());
         let mut exchange = Exchange::new(self.core, to, self.outgoing(n, cause), terms);
         let ended = tokio::select! {
             // An answer that is there counts, also on the tick of its timeout.
             biased;
             ended = &mut exchange => ended,
-            () = self.core.wheel.sleep(bound) => match exchange.is_unsent() {
-                true => Ended::NotSent(NotSent::Connect),
-                false => Ended::Unclear(Unclear::Timeout),
-            },
+            () = self.core.wheel.sleep(bound) => {
+                exchange.overdue();
+                match exchange.is_unsent() {
+                    true => Ended::NotSent(NotSent::Connect),
+                    false => {
+                        to.distrust(began);
+                        Ended::Unclear(Unclear::Timeout)
+                    }
+                }
+            }
         };
+        if exchange.was_crowded_out() {
+            self.flow.metrics.bounds.inc(Bound::UpstreamConnections);
+        }
         let (outcome, answer) = match ended {
             Ended::Streaming(answer) => (answered(answer.status), Some(stream(*answer))),
             Ended::Collected(answer) => (answered(answer.status), Some(whole(answer))),
@@ -203,6 +229,16 @@ impl Pass<'_> {
         };
         self.sent(n, cause, began, outcome);
         (outcome, answer)
+    }
+
+    /// Where send `n` goes: anywhere, since it has no effects. `None`: there is one address; `Err`:
+    /// all of them are ejected.
+    fn finds_address(&mut self, n: u8) -> Result<Option<Arc<Destination>>, ()> {
+        let route = &self.request.route;
+        let avoid = (n > 1).then_some(self.site);
+        let choice = route.choose(Reach::Any { avoid }, self.core.clock.mono());
+        self.site = choice.site_or(self.site);
+        self.held.sits_at(choice)
     }
 
     /// Counts and notes one send that has ended.
@@ -244,7 +280,7 @@ impl Pass<'_> {
         headers::stamp(
             Arc::make_mut(&mut self.fields),
             &mark,
-            &route.tool,
+            &route.sites[self.site].tool,
             &self.request.method,
             length,
         );

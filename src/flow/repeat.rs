@@ -161,9 +161,14 @@ impl Flow {
         view: &CallView,
     ) -> (Call, Recovery) {
         let request = &visit.request;
+        let known = route.site_of(&view.upstream);
+        let site = known.unwrap_or(0);
         let call = Call {
             first_sent: view.first_sent.unwrap_or(view.received_at),
-            same_address: route.is_at(&view.upstream),
+            same_address: known.is_some(),
+            site,
+            via: site,
+            first: None,
             place: Place::Repeat(Hold::Nothing),
             client: view.client.clone(),
             call_id: view.call_id.clone(),

@@ -83,7 +83,7 @@ impl Drive {
         if let Some(kept) = &self.call.undo {
             return Some(kept.clone());
         }
-        let endpoint = self.call.route.reversal.as_ref()?;
+        let endpoint = self.call.home().reversal.as_ref()?;
         let key = self.call.request.idempotency_key.as_ref();
         let made = endpoint.request(&Undone {
             call_id: &self.call.call_id,
@@ -137,7 +137,8 @@ impl Drive {
             traceparent: self.call.request.headers.get(TRACEPARENT),
             node: &self.flow.node,
         };
-        let endpoint = self.call.route.reversal.as_ref();
+        let site = self.call.route.asked(self.call.site);
+        let endpoint = self.call.route.sites[site].reversal.as_ref();
         let exchange =
             endpoint.and_then(|endpoint| endpoint.send(&self.core, &request, &send, terms));
         let Some(mut exchange) = exchange else {
@@ -165,7 +166,10 @@ impl Drive {
             }
             Some(Ended::NotSent(why)) => Outcome::NotSent(why),
             Some(Ended::Unclear(why)) => Outcome::Unclear(why),
-            None => Outcome::Unclear(Unclear::Timeout),
+            None => {
+                exchange.overdue();
+                Outcome::Unclear(Unclear::Timeout)
+            }
         };
         exchange.reset().await;
         Ok((outcome, trouble))

@@ -189,9 +189,14 @@ fn closed_at(call: &CallView, policy: &Policy) -> Option<Wall> {
 /// A dead letter as a call that can be driven.
 pub(super) fn recovered(route: Arc<Route>, due: Due, target: PathAndQuery, place: Place) -> Call {
     let key = due.call.idempotency_key.as_ref();
+    let known = route.site_of(&due.call.upstream);
+    let site = known.unwrap_or(0);
     Call {
         first_sent: due.call.first_sent.unwrap_or(due.call.received_at),
-        same_address: route.is_at(&due.call.upstream),
+        same_address: known.is_some(),
+        site,
+        via: site,
+        first: None,
         place,
         undo: due.undo,
         client: due.call.client,

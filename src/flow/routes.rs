@@ -18,14 +18,14 @@ use index::Index;
 use super::alike::Lines;
 use super::late::Allowance;
 use super::limits::{DoorLimits, Limits, ToolLimits};
-use super::proof::Trust;
-use crate::call::policy::BelieveNotFound;
-use crate::config::route::{ReceiptRule, Route as Written};
+use super::sites::Site;
+use crate::config::route::Route as Written;
 use crate::config::snapshot;
 use crate::ledger::{KeyScope, Proof, ProofNote};
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
 use crate::telemetry::names::ROUTE_NONE;
-use crate::upstream::{ReceiptEndpoint, ReversalEndpoint, SetupError, Tool};
+use crate::upstream::addresses::{Addresses, Directory};
+use crate::upstream::{SetupError, Tool};
 
 /// One route, ready for work.
 #[derive(Debug)]
@@ -38,12 +38,14 @@ pub struct Route {
     pub scope: Arc<KeyScope>,
     /// Where it is counted.
     pub metrics: Arc<RouteMetrics>,
-    /// The tool.
+    /// The tool, at its first address: what all of them share.
     pub tool: Arc<Tool>,
-    /// What the tool can be asked; `None` when it has no receipts.
-    pub receipts: Option<Receipts>,
-    /// How its calls are undone; `None` when they never are.
-    pub reversal: Option<Arc<ReversalEndpoint>>,
+    /// The addresses of the tool, in the order of the file: one at least.
+    pub sites: Box<[Site]>,
+    /// All addresses but the first: a call id is one at all of them.
+    pub siblings: Arc<[Arc<str>]>,
+    /// Which address is used; `None`: there is one, and nothing to weigh.
+    pub addresses: Option<Addresses>,
     /// Lines about suspected repeats (`detect_new_ids`).
     pub repeats_logged: Lines,
     /// The bound on exchanges past their attempt timeout.
@@ -54,22 +56,12 @@ pub struct Route {
     pub(super) spare: Arc<ToolLimits>,
 }
 
-/// A receipt endpoint and what is known about it.
-#[derive(Debug)]
-pub struct Receipts {
-    /// What its proof is remembered under: where it is and how it is asked.
-    pub address: Arc<str>,
-    /// How it is asked.
-    pub endpoint: Arc<ReceiptEndpoint>,
-    /// Whether its "not found" can be believed.
-    pub trust: Arc<Trust>,
-}
-
 /// The routes in use, first match wins.
 #[derive(Debug, Default)]
 pub struct Routes {
     table: ArcSwap<Table>,
     limits: Arc<Limits>,
+    directory: Arc<Directory>,
 }
 
 /// The routes of one load.
@@ -81,11 +73,11 @@ struct Table {
 
 /// What one load of the configuration builds its routes from.
 #[derive(Clone, Copy)]
-struct Load<'a> {
-    proofs: &'a HashMap<&'a str, Proof>,
-    cores: usize,
+pub(super) struct Load<'a> {
+    pub(super) proofs: &'a HashMap<&'a str, Proof>,
+    pub(super) cores: usize,
     /// The routes in use so far.
-    before: &'a [Arc<Route>],
+    pub(super) before: &'a [Arc<Route>],
 }
 
 /// Routes that are ready and not yet in use.
@@ -106,9 +98,7 @@ enum Made {
 #[derive(Debug)]
 struct Parts {
     conf: Arc<Written>,
-    tool: Arc<Tool>,
-    receipts: Option<Receipts>,
-    reversal: Option<Arc<ReversalEndpoint>>,
+    sites: Box<[Site]>,
     late: Arc<Allowance>,
 }
 
@@ -157,7 +147,9 @@ impl Routes {
     pub fn replace(&self, Ready(made): Ready, metrics: &Metrics) {
         let routes = made.into_iter().map(|made| match made {
             Made::Same(route) => route,
-            Made::New(parts) => Arc::new(Route::of(parts, metrics, &self.limits)),
+            Made::New(parts) => {
+                Arc::new(Route::of(parts, metrics, (&self.limits, &self.directory)))
+            }
         });
         let list: Vec<Arc<Route>> = routes.collect();
         let matchers: Vec<_> = list.iter().map(|route| &route.conf.matcher).collect();
@@ -205,19 +197,20 @@ impl Routes {
 }
 
 impl Route {
-    fn of(parts: Parts, metrics: &Metrics, limits: &Limits) -> Self {
-        let Parts {
-            conf,
-            tool,
-            receipts,
-            reversal,
-            late,
-        } = parts;
+    fn of(parts: Parts, metrics: &Metrics, (limits, directory): (&Limits, &Directory)) -> Self {
+        let Parts { conf, sites, late } = parts;
         for former in &conf.formerly {
             metrics.renamed(former, &conf.name);
         }
+        let seats: Vec<_> = sites
+            .iter()
+            .map(|site| (site.tool.address(), site.tool.destination()))
+            .collect();
         Self {
-            reversal,
+            addresses: Addresses::new(&seats, conf.upstream.ejection.as_ref(), directory),
+            siblings: conf.upstream.addresses().skip(1).cloned().collect(),
+            tool: Arc::clone(&sites[0].tool),
+            sites,
             policy_text: Arc::from(snapshot::encode(&conf.policy)),
             scope: Arc::new(KeyScope {
                 name: Arc::clone(conf.idempotency.scope.as_ref().unwrap_or(&conf.name)),
@@ -228,113 +221,27 @@ impl Route {
             late,
             door: limits.door(&conf),
             spare: limits.tool(&conf.upstream),
-            tool,
-            receipts,
             conf,
         }
-    }
-
-    /// Whether a row first sent to `address` was sent to this route's tool.
-    #[must_use]
-    pub fn is_at(&self, address: &str) -> bool {
-        let upstream = &self.conf.upstream;
-        *upstream.address == *address || upstream.formerly.iter().any(|old| **old == *address)
     }
 }
 
 impl<'a> Load<'a> {
     fn make(&self, conf: &Arc<Written>) -> Result<Made, SetupError> {
-        let old = self.before.iter().find(|old| old.conf.name == conf.name);
+        let old: Option<&'a Arc<Route>> = self.before.iter().find(|old| old.conf.name == conf.name);
         if let Some(same) = old.filter(|old| old.conf == *conf) {
             return Ok(Made::Same(Arc::clone(same)));
         }
         let upstream = &conf.upstream;
-        let tool = match self.like(old, |old| old.conf.upstream == *upstream) {
-            Some(same) => Arc::clone(&same.tool),
-            None => {
-                let like = self.like(old, |old| upstream.is_reached_as(&old.conf.upstream));
-                match like.map(|old| Arc::clone(old.tool.destination())) {
-                    Some(destination) => Tool::over(upstream, destination)?,
-                    None => Tool::new(upstream, self.cores)?,
-                }
-            }
-        };
-        let receipts = match (&conf.receipt, &conf.policy.receipt) {
-            (Some(rule), Some(policy)) => {
-                Some(self.receipts(old, conf, rule, policy.believe_not_found)?)
-            }
-            (None, _) | (_, None) => None,
-        };
-        let undo = conf.reversal.as_ref();
-        let reversal = undo.map(|rule| ReversalEndpoint::new(upstream, rule, self.cores));
-        let reversal = reversal.transpose()?;
         let late = old.filter(|old| old.conf.upstream.late_max == upstream.late_max);
         let late = late.map_or_else(
             || Arc::new(Allowance::new(upstream.late_max)),
             |old| Arc::clone(&old.late),
         );
-        let conf = Arc::clone(conf);
         Ok(Made::New(Parts {
-            conf,
-            tool,
-            receipts,
-            reversal,
+            sites: self.sites(old, conf)?,
+            conf: Arc::clone(conf),
             late,
         }))
     }
-
-    /// A route in use that is alike in what counts; the one with the same name first.
-    fn like(
-        &self,
-        old: Option<&'a Arc<Route>>,
-        is_alike: impl Fn(&Route) -> bool,
-    ) -> Option<&'a Arc<Route>> {
-        let mut others = self.before.iter();
-        old.filter(|old| is_alike(old))
-            .or_else(|| others.find(|old| is_alike(old)))
-    }
-
-    fn receipts(
-        &self,
-        old: Option<&'a Arc<Route>>,
-        conf: &Written,
-        rule: &ReceiptRule,
-        believe: BelieveNotFound,
-    ) -> Result<Receipts, SetupError> {
-        let address = address(conf, rule);
-        let same_question = |old: &Route| {
-            old.conf.upstream == conf.upstream && old.conf.receipt.as_ref() == Some(rule)
-        };
-        let asked = self.like(old, same_question);
-        let endpoint = match asked.and_then(|old| old.receipts.as_ref()) {
-            Some(same) => Arc::clone(&same.endpoint),
-            None => ReceiptEndpoint::new(&conf.upstream, rule, self.cores)?,
-        };
-        let same_place = |old: &Route| {
-            let known = old.receipts.as_ref();
-            known.is_some_and(|known| known.address == address && known.trust.believes(believe))
-        };
-        let known = self.like(old, same_place);
-        let trust = match known.and_then(|old| old.receipts.as_ref()) {
-            Some(same) => Arc::clone(&same.trust),
-            None => {
-                let remembered = self.proofs.get(&*address).copied();
-                Arc::new(Trust::new(believe, remembered))
-            }
-        };
-        Ok(Receipts {
-            address,
-            endpoint,
-            trust,
-        })
-    }
-}
-
-/// What identifies a receipt endpoint over restarts and reloads.
-fn address(conf: &Written, rule: &ReceiptRule) -> Arc<str> {
-    let place = rule
-        .elsewhere
-        .as_ref()
-        .map_or(&*conf.upstream.address, |e| &*e.authority);
-    Arc::from(format!("{} {place} {}", rule.method, rule.path))
 }

@@ -39,7 +39,7 @@ impl Drive {
         // Where a call that nobody knows is undone, a success is durable before it is told: else a
         // crash and a silent receipt could undo what its caller relies on.
         let is_undone = self.call.route.conf.policy.compensation.reversal.is_some();
-        let asks = self.call.route.receipts.is_some() && !is_undone;
+        let asks = self.call.route.has_receipts() && !is_undone;
         crash::at(Point::Settling);
         match Step::Answer(ending).entry(asks) {
             Durable::Nothing => self.flow.pursue(fact, &self.call),

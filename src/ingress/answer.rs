@@ -86,7 +86,10 @@ struct Refusal<R> {
 }
 
 /// A request being worked on, as its connection counts it.
-struct Underway(Arc<Wire>);
+struct Underway {
+    wire: Arc<Wire>,
+    answered: bool,
+}
 
 /// Answers one request; never fails, since every failure is an answer.
 pub(super) async fn answer<D: Door>(
@@ -95,7 +98,7 @@ pub(super) async fn answer<D: Door>(
     mut request: http::Request<Incoming>,
 ) -> Result<Response<Turned>, Infallible> {
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
-    let underway = Underway::begin(&wire, request.body());
+    let mut underway = Underway::begin(&wire, request.body());
     let mut shape = Shape {
         id_field: X_CALL_ID,
         head: request.method() == Method::HEAD,
@@ -115,6 +118,7 @@ pub(super) async fn answer<D: Door>(
     shape.close |= room.floor.leaving.is_cancelled();
     // HTTP/2 says it with a GOAWAY, or resets the one stream.
     shape.close &= !wire.is_multiplexed();
+    underway.answered = true;
     drop(underway);
     let response = match told {
         Ok(mut told) => {
@@ -141,13 +145,19 @@ impl<D: Door> Room<D> {
 impl Underway {
     fn begin(wire: &Arc<Wire>, body: &Incoming) -> Self {
         wire.begin(!body.is_end_stream());
-        Self(Arc::clone(wire))
+        Self {
+            wire: Arc::clone(wire),
+            answered: false,
+        }
     }
 }
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        self.0.answered();
+        self.wire.answered();
+        if self.wire.is_multiplexed() {
+            self.wire.stream_ended(self.answered);
+        }
     }
 }
 

@@ -17,10 +17,13 @@ use tokio_util::task::TaskTracker;
 
 use super::Settings;
 use super::cores::Core;
+use super::listener::Gate;
 use super::reply::SLOW_HEAD;
 use super::seat::Seat;
+use super::streams::Excess;
 use super::wire::{Phase, Wire};
 use crate::call::code::Code;
+use crate::telemetry::labels::Bound;
 
 /// Longest and shortest tick: drained connections close within the first, short limits in tests
 /// are met within the second.
@@ -44,6 +47,8 @@ pub(super) struct Floor {
     pub(super) settings: Arc<Settings>,
     /// Connections are asked to leave with their next answer.
     pub(super) leaving: CancellationToken,
+    /// Lines about HTTP/2 callers that were cut off.
+    abuse: Mutex<Gate>,
     /// No new work.
     pub(super) draining: CancellationToken,
     /// Calls that run, also those whose caller has left.
@@ -98,6 +103,7 @@ impl Floor {
             bounds,
             settings,
             leaving: CancellationToken::new(),
+            abuse: Mutex::default(),
             draining: CancellationToken::new(),
             calls: TaskTracker::new(),
             open: TaskTracker::new(),
@@ -130,6 +136,16 @@ impl Floor {
     pub(super) fn turn_away(&self, seat: Seat) {
         self.core.connections().fetch_sub(1, Relaxed);
         drop(seat);
+    }
+
+    /// Counts an HTTP/2 caller that was cut off, and says so.
+    pub(super) fn note_excess(&self, wire: &Wire, excess: Excess) {
+        self.settings.metrics.bounds.inc(Bound::Http2Abuse);
+        let open = self.abuse.lock().open(self.settings.clock.mono());
+        if let Some(held) = open {
+            let (peer, excess) = (wire.peer(), excess.as_str());
+            tracing::warn!(%peer, excess, held, "an HTTP/2 caller went too far and was cut off");
+        }
     }
 
     /// Closes every connection on which nothing was asked and nothing is owed.
@@ -170,6 +186,12 @@ impl Floor {
     /// Ends the connection if it is overdue.
     fn judge(&self, wire: &Wire) {
         let bounds = &self.bounds;
+        if wire.is_multiplexed() {
+            let ms = u32::try_from(self.tick.as_millis()).unwrap_or(u32::MAX);
+            if let Some(excess) = wire.streams().tick(ms, wire.now(), bounds.stall) {
+                return wire.cut_off(excess);
+            }
+        }
         if let Some(ticks) = wire.stalled_ticks() {
             // A caller that does not read what it asked for.
             if ticks > bounds.stall {

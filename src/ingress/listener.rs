@@ -28,6 +28,7 @@ use crate::upstream::headers::Node;
 mod accept;
 
 use accept::Acceptor;
+pub(super) use accept::Gate;
 
 /// After the grace: how long the cut-off connections get to be gone.
 const CUT_OFF: Duration = Duration::from_millis(100);

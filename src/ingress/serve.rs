@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use super::Door;
 use super::answer::{Room, answer};
 use super::seat::Seat;
+use super::streams::{Excess, Taken};
 use super::wire::{Socket, Wire};
 use crate::config::{Limits, memory};
 use crate::telemetry::labels::Refusal;
@@ -139,8 +140,13 @@ async fn serve_http2<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
     wire.multiplex();
     let io = TokioIo::new(Socket::new(Arc::clone(&wire)));
     let (of_requests, of_wire) = (Arc::clone(&room), Arc::clone(&wire));
-    let service =
-        service_fn(move |request| answer(Arc::clone(&of_requests), Arc::clone(&of_wire), request));
+    let service = service_fn(move |request| {
+        let (room, wire) = (Arc::clone(&of_requests), Arc::clone(&of_wire));
+        async move {
+            let response = answer(room, Arc::clone(&wire), request).await;
+            response.map(|response| response.map(|body| Taken::new(body, &wire)))
+        }
+    });
     let limits = &room.settings().limits;
     let mut connection = std::pin::pin!(http2_builder(limits).serve_connection(io, service));
     let ended = tokio::select! {
@@ -152,8 +158,22 @@ async fn serve_http2<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "an HTTP/2 connection broke");
+        match fault(&error) {
+            Some(h2::Reason::ENHANCE_YOUR_CALM) => wire.streams().note(Excess::Frames),
+            Some(_) => room.settings().unrouted.refused.inc(Refusal::Malformed),
+            None => {}
+        }
+    }
+    if let Some(excess) = wire.streams().excess() {
+        room.floor.note_excess(&wire, excess);
     }
     wire.gone().cancel();
+}
+
+/// What the HTTP library found wrong with a caller's frames.
+fn fault(error: &hyper::Error) -> Option<h2::Reason> {
+    let found = std::error::Error::source(error)?.downcast_ref::<h2::Error>()?;
+    found.is_library().then(|| found.reason())?
 }
 
 fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {

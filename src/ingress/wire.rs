@@ -20,7 +20,9 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::line::Line;
+use super::streams::{Excess, Streams};
 use super::tunnel::Switch;
+use crate::upstream::{Frames, Passed};
 
 /// Bytes of an unread upload that are thrown away so that the answer is not lost to a reset.
 const LINGER_BYTES: usize = 1024 * 1024;
@@ -55,6 +57,10 @@ pub(super) struct Wire {
     multiplexed: AtomicBool,
     /// Requests being worked on; more than one on HTTP/2 only.
     requests: AtomicU32,
+    /// Answers' bodies on their way; counted on HTTP/2 only.
+    bodies: AtomicU32,
+    /// What an HTTP/2 caller does beside asking.
+    streams: Streams,
     phase: AtomicU8,
     /// The tick the phase began.
     since: AtomicU32,
@@ -95,6 +101,8 @@ impl Wire {
             gone: CancellationToken::new(),
             multiplexed: AtomicBool::new(false),
             requests: AtomicU32::new(0),
+            bodies: AtomicU32::new(0),
+            streams: Streams::default(),
             phase: AtomicU8::new(Phase::Fresh as u8),
             since: AtomicU32::new(now.load(Relaxed)),
             stalled: AtomicU32::new(0),
@@ -168,6 +176,44 @@ impl Wire {
         self.enter(Phase::Idle);
     }
 
+    pub(super) const fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    /// The present tick.
+    pub(super) fn now(&self) -> u32 {
+        self.now.load(Relaxed)
+    }
+
+    /// The body of an answer is on its way (HTTP/2).
+    pub(super) fn carry(&self) {
+        self.bodies.fetch_add(1, Relaxed);
+        self.enter(Phase::Busy);
+    }
+
+    /// It has left, or never will.
+    pub(super) fn carried(&self) {
+        if self.bodies.fetch_sub(1, Relaxed) == 1 && self.requests.load(Relaxed) == 0 {
+            self.enter(Phase::Idle);
+        }
+    }
+
+    /// A request of HTTP/2 was answered, or reset by its caller.
+    pub(super) fn stream_ended(&self, answered: bool) {
+        if answered {
+            self.streams.answered();
+        } else if let Some(excess) = self.streams.left() {
+            self.cut_off(excess);
+        }
+    }
+
+    /// Ends a connection of HTTP/2 that costs more than is borne.
+    pub(super) fn cut_off(&self, excess: Excess) {
+        self.streams.note(excess);
+        self.abort();
+        self.close();
+    }
+
     /// A request's head is complete. With a body, that is read until
     /// [`uploaded`](Self::uploaded).
     pub(super) fn begin(&self, has_body: bool) {
@@ -183,6 +229,7 @@ impl Wire {
             return;
         }
         self.enter(match (self.is_multiplexed(), self.unread.load(Relaxed)) {
+            (true, _) if self.bodies.load(Relaxed) > 0 => Phase::Busy,
             (true, _) => Phase::Idle,
             (false, true) => Phase::Unread,
             (false, false) => Phase::Answered,
@@ -276,25 +323,46 @@ pub(super) struct Socket {
     wire: Arc<Wire>,
     /// Bytes thrown away while closing; `None` while open.
     lingering: Option<usize>,
+    /// What is read, frame by frame (HTTP/2).
+    frames: Option<Frames>,
 }
 
 impl Socket {
-    pub(super) const fn new(wire: Arc<Wire>) -> Self {
+    pub(super) fn new(wire: Arc<Wire>) -> Self {
+        let frames = wire.is_multiplexed().then(Frames::of_client);
         Self {
             wire,
             lingering: None,
+            frames,
+        }
+    }
+
+    /// Counts what only wants an acknowledgement.
+    fn count(&mut self, read: &[u8]) {
+        let Some(frames) = &mut self.frames else {
+            return;
+        };
+        let mut control = 0;
+        frames.follow(read, |passed| {
+            control += u32::from(passed == Passed::Control)
+        });
+        if control > 0
+            && let Some(excess) = self.wire.streams.control(control)
+        {
+            self.wire.cut_off(excess);
         }
     }
 }
 
 impl AsyncRead for Socket {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let wire = &self.wire;
         wire.before_read();
+        let before = buf.filled().len();
         let room = buf.remaining();
         let read = loop {
             ready!(wire.stream.poll_read_ready(cx))?;
@@ -310,6 +378,7 @@ impl AsyncRead for Socket {
                     forget_readiness(&wire.stream);
                 }
                 wire.after_read();
+                self.count(&buf.filled()[before..]);
             }
             Err(error) => {
                 wire.gone.cancel();

@@ -3,6 +3,7 @@
 //! The functions take a factory and wait inline, so that they say nothing about threads and
 //! runtimes; what only a file can do wrong is tested beside `sqlite`.
 
+pub(super) mod addresses;
 pub(super) mod alerts;
 pub(super) mod aliases;
 pub(super) mod batches;
@@ -73,6 +74,11 @@ macro_rules! suite {
                 keys_are_apart_by_client_and_route,
                 another_client_cannot_use_an_id_at_the_same_upstream,
                 everything_that_was_stored_comes_back,
+            }
+            addresses {
+                a_call_moves_to_another_address_in_the_step_that_sends_it,
+                another_client_cannot_use_an_id_at_a_sibling_address,
+                an_undone_id_is_never_sent_to_any_address_of_its_tool,
             }
             aliases {
                 a_joining_id_stands_for_the_first_call,
@@ -225,6 +231,7 @@ pub(super) fn call(text: &str) -> NewCall {
         call_id: id(text),
         source: IdSource::Client,
         route: "orders".into(),
+        siblings: Arc::default(),
         upstream: "http://tool:9000".into(),
         policy: "policy one".into(),
         fingerprint: Fingerprint([7; 32]),

@@ -74,6 +74,8 @@ pub struct NewCall {
     pub route: Arc<str>,
     /// The upstream address it is first sent to.
     pub upstream: Arc<str>,
+    /// The other addresses of the same tool: a call id is one there, wherever it was first sent.
+    pub siblings: Arc<[Arc<str>]>,
     /// The snapshot of the policy it lives by, as text; equal snapshots are stored once.
     pub policy: Arc<str>,
     /// What makes a repeat the same request.
@@ -112,6 +114,16 @@ pub struct NewCall {
 }
 
 impl NewCall {
+    /// Whether `address` is one of its tool's.
+    pub(super) fn is_at(&self, address: &str) -> bool {
+        self.addresses().any(|its| **its == *address)
+    }
+
+    /// The addresses of its tool.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &Arc<str>> {
+        std::iter::once(&self.upstream).chain(&*self.siblings)
+    }
+
     /// Whether `name` is the name of this call's route, or one it had.
     pub(super) fn is_route(&self, name: &str) -> bool {
         *self.route == *name || self.scope.formerly.iter().any(|old| **old == *name)

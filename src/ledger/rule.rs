@@ -56,6 +56,16 @@ impl Held {
         }))
     }
 
+    /// The same with its window running from `touched`.
+    pub(super) const fn touched_at(self, touched: Wall) -> Self {
+        let moved = touched.0.saturating_sub(self.touched.0);
+        Self {
+            touched,
+            remembered_until: Wall(self.remembered_until.0.saturating_add(moved)),
+            ..self
+        }
+    }
+
     /// A terminal state and the end of a call are the same thing in the ledger.
     pub(super) const fn is_settled(&self) -> bool {
         self.state.is_terminal()

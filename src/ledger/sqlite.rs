@@ -25,6 +25,7 @@ mod open;
 mod queue;
 mod read;
 mod reader;
+mod recent;
 mod reply;
 mod reversal;
 mod shared;
@@ -45,8 +46,9 @@ pub use open::Sync;
 pub use shared::Observer;
 
 use begin::Claiming;
-use db::Db;
+use db::{Db, Start};
 use queue::Lane;
+use recent::Recent;
 use shared::Shared;
 
 use super::alert::{Told, Untold, Watch};
@@ -84,6 +86,7 @@ pub struct Options {
 /// A ledger in an SQLite file that only this process works on. Dropping it writes what waits.
 pub struct SqliteLedger {
     shared: Arc<Shared>,
+    recent: Arc<Recent>,
     knows_since: Wall,
     threads: Vec<JoinHandle<()>>,
 }
@@ -135,10 +138,12 @@ impl SqliteLedger {
                 |row| row.get(0),
             )
             .map_err(told)?;
-        let db = Db::new(conn, options.retention).map_err(told)?;
+        let recent = Arc::new(Recent::default());
+        let start = Start::new(conn, options.retention, &recent).map_err(told)?;
         let shared = Arc::new(Shared::new(options.queue, READS_MAX, observer));
         let mut ledger = Self {
             shared,
+            recent,
             knows_since: Wall(knows_since),
             threads: Vec::new(),
         };
@@ -147,7 +152,7 @@ impl SqliteLedger {
         let readers = [open::reader(path)?, open::reader(path)?];
         // The writer first: the others end when it does.
         ledger.spawn("ledger-writer", path, move |shared| {
-            writer::run(db, shared, lock)
+            writer::run(start, shared, lock)
         })?;
         for conn in readers {
             ledger.spawn("ledger-reader", path, move |shared| {
@@ -219,6 +224,9 @@ impl SqliteLedger {
 
 impl Ledger for SqliteLedger {
     fn begin(&self, call: NewCall) -> Pending<Begun> {
+        if let Some(known) = self.recent.meets(&call) {
+            return Pending::ready(Ok(Begun::Known(known)));
+        }
         let claiming = Claiming::new(call);
         self.write(Lane::Ordinary, move |db| begin::begin(db, &claiming))
     }
@@ -341,6 +349,7 @@ impl Ledger for SqliteLedger {
     }
 
     fn close(&self) -> Pending<()> {
+        self.recent.close();
         self.shared.close()
     }
 }

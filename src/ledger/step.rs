@@ -27,6 +27,9 @@ pub enum Intention {
         n: u32,
         /// Why it is sent again; `None` for the first.
         cause: Option<Cause>,
+        /// The address it goes to from now on, when that is another one: nothing of it can have
+        /// reached the one it was meant for.
+        moved: Option<Arc<str>>,
         /// Until when the claim holds now.
         lease_until: Wall,
     },
@@ -221,6 +224,16 @@ pub enum Entry {
         /// Why again; `None` for the first.
         cause: Option<Cause>,
     },
+    /// The call goes to another address of its tool, because nothing of it can have reached the one
+    /// before. Written by [`Intention::Send`] only.
+    Moved {
+        /// When.
+        at: Wall,
+        /// The address before.
+        from: Arc<str>,
+        /// The address from now on.
+        to: Arc<str>,
+    },
     /// An attempt ended.
     Ended {
         /// When.
@@ -352,6 +365,7 @@ impl Entry {
     pub const fn at(&self) -> Wall {
         match self {
             Self::Sent { at, .. }
+            | Self::Moved { at, .. }
             | Self::Ended { at, .. }
             | Self::Receipt { at, .. }
             | Self::Waited { at, .. }

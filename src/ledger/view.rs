@@ -370,13 +370,13 @@ impl CallView {
                     n, outcome, took, ..
                 } => {
                     if let Some(attempt) = attempts.iter_mut().find(|a| a.n == *n) {
-                        attempt.outcome = Some(*outcome);
-                        attempt.took = Some(*took);
+                        (attempt.outcome, attempt.took) = (Some(*outcome), Some(*took));
                     }
                 }
                 Entry::Receipt { .. }
                 | Entry::Waited { .. }
                 | Entry::Reconnected { .. }
+                | Entry::Moved { .. }
                 | Entry::Claimed { .. }
                 | Entry::Parked { .. }
                 | Entry::Reversing { .. }

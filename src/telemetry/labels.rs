@@ -147,6 +147,26 @@ labels! {
         Unclear = "unclear",
     }
 
+    /// Why an address of a tool was ejected.
+    Ejected {
+        /// So many failures in a row.
+        Row = "row",
+        /// The share of failures among the sends of late.
+        Share = "share",
+        /// The send that tried it again failed.
+        Probe = "probe",
+    }
+
+    /// How an address of a tool stands.
+    AddressState {
+        /// It is used.
+        In = "in",
+        /// It is left alone.
+        Out = "out",
+        /// One send finds out whether it can be used again.
+        Probing = "probing",
+    }
+
     /// What contradicts the end a call already has.
     Difference {
         /// An answer says otherwise.
@@ -185,6 +205,10 @@ labels! {
         ConnectionsPerAddress = "address-connections",
         /// `upstream.late_max`: the oldest late exchange was reset.
         LateExchanges = "late-exchanges",
+        /// HTTP/2 connections of one core to one tool: there was none for a send in time.
+        UpstreamConnections = "upstream-connections",
+        /// An HTTP/2 caller went past what one connection may do: it was cut off.
+        Http2Abuse = "http2-abuse",
         /// `ledger.queue`: the call was refused as overloaded.
         LedgerQueue = "ledger-queue",
         /// `limits.calls`: a request was refused as overloaded.

@@ -17,8 +17,8 @@ use prometheus::{
 };
 
 use super::labels::{
-    Alert, AttemptResult, AvoidedBy, Bound, Denied, Difference, Label, Limited, OpenState, Refusal,
-    Reload, Round, UndoResult,
+    AddressState, Alert, AttemptResult, AvoidedBy, Bound, Denied, Difference, Ejected, Label,
+    Limited, OpenState, Refusal, Reload, Round, UndoResult,
 };
 use super::names::{self, Name, ROUTE, ROUTE_GONE};
 use crate::call::code::{Code, Word};
@@ -79,6 +79,8 @@ pub struct RouteMetrics {
     pub rounds: Counters<Round>,
     /// One per send of a reversal, by how it ended.
     pub reversals: Counters<UndoResult>,
+    /// One per address that was ejected.
+    pub ejections: Counters<Ejected>,
     /// One per contradiction to what was settled.
     pub differences: Counters<Difference>,
     /// One per try to deliver an alert.
@@ -91,6 +93,8 @@ pub struct RouteMetrics {
     pub suspected: IntCounter,
     in_flight: IntGauge,
     limited: Box<[IntGauge]>,
+    addresses: Box<[IntGauge]>,
+    names_failing: IntGauge,
     receipt_broken: IntGauge,
     retries_enabled: IntGauge,
     alerts_undelivered: IntGauge,
@@ -131,6 +135,9 @@ struct Families {
     parked: IntCounterVec,
     rounds: IntCounterVec,
     reversals: IntCounterVec,
+    ejections: IntCounterVec,
+    addresses: IntGaugeVec,
+    names_failing: IntGaugeVec,
     differences: IntCounterVec,
     alerts: IntCounterVec,
     refused: IntCounterVec,
@@ -282,6 +289,15 @@ impl RouteMetrics {
             backfilled: families.backfilled.with_label_values(&[route]),
             suspected: families.suspected.with_label_values(&[route]),
             in_flight: families.in_flight.with_label_values(&[route]),
+            ejections: Counters::of(&families.ejections, Some(route)),
+            addresses: (AddressState::ALL.iter())
+                .map(|state| {
+                    families
+                        .addresses
+                        .with_label_values(&[state.as_str(), route])
+                })
+                .collect(),
+            names_failing: families.names_failing.with_label_values(&[route]),
             limited: (Limited::ALL.iter())
                 .map(|what| families.limited.with_label_values(&[what.as_str(), route]))
                 .collect(),
@@ -348,6 +364,18 @@ impl RouteMetrics {
         self.alerts_undelivered.set(count);
     }
 
+    /// Notes how many of the tool's addresses stand like this.
+    pub fn addresses(&self, state: AddressState, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.addresses[state.index()].set(count);
+    }
+
+    /// Notes how many of the tool's host names cannot be looked up.
+    pub fn names_failing(&self, count: usize) {
+        self.names_failing
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     /// Notes whether the receipt endpoint is found broken.
     pub fn receipt_broken(&self, broken: bool) {
         self.receipt_broken.set(i64::from(broken));
@@ -393,6 +421,9 @@ impl Families {
             parked: counters(registry, names::DEAD_LETTERS_TOTAL),
             rounds: counters(registry, names::ROUNDS),
             reversals: counters(registry, names::REVERSALS),
+            ejections: counters(registry, names::EJECTIONS),
+            addresses: gauges(registry, names::ADDRESSES),
+            names_failing: gauges(registry, names::NAMES_FAILING),
             differences: counters(registry, names::DIFFERENCES),
             alerts: counters(registry, names::ALERTS),
             refused: counters(registry, names::REFUSED),

@@ -81,6 +81,12 @@ names! {
         "Calls being worked on in line.";
     LIMITED = "callgate_limited_now", Some("what"), true,
         "What upstream.concurrency and upstream.retry_budget count at the moment.";
+    EJECTIONS = "callgate_ejections_total", Some("reason"), true,
+        "Times an address of the tool was left alone because sends to it failed, by the reason.";
+    ADDRESSES = "callgate_upstream_addresses", Some("state"), true,
+        "Addresses of the tool that are weighed, by how they stand.";
+    NAMES_FAILING = "callgate_upstream_names_failing", None, true,
+        "Host names of the tool whose last look-up failed; what was found before is used.";
     CALL_DURATION = "callgate_call_duration_seconds", None, true,
         "From the end of the request's head to the answer, or to parking.";
     ATTEMPT_DURATION = "callgate_attempt_duration_seconds", None, true,

@@ -6,7 +6,7 @@
 //! finds no room among the bodies held (`limits.bodies`) fares like one that is too long.
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 
 use super::Core;
@@ -83,7 +83,8 @@ pub(super) fn at_once(
         return Err(Box::new((lease, parts, body)));
     };
     let bodiless = head_only || parts.status == StatusCode::NOT_MODIFIED;
-    clean(&mut parts.headers, bodiless);
+    // Of known length, so no trailers follow, whatever the mode.
+    clean(&mut parts.headers, bodiless, Mode::Collect);
     lease.finish(!parts.status.is_server_error());
     Ok(whole(parts, bytes, false))
 }
@@ -105,12 +106,12 @@ pub(super) async fn receive(
         return Err(NoAnswer::Informational(parts.status));
     }
     let bodiless = head_only || parts.status == StatusCode::NOT_MODIFIED;
-    let known = clean(&mut parts.headers, bodiless);
+    let known = clean(&mut parts.headers, bodiless, terms.mode);
     let mut reading = Reading::new(body, terms.idle);
     let Way::Collect { cut } = way(&parts, known, terms) else {
         return pass_on(lease, parts, reading, terms).await;
     };
-    let collected = match collect(&lease.core, &mut reading, terms.max_kept).await {
+    let collected = match collect(lease.core(), &mut reading, terms.max_kept).await {
         Ok(collected) => collected,
         Err(trouble) => {
             lease.reset();
@@ -123,7 +124,7 @@ pub(super) async fn receive(
             Ok(whole(parts, body, false))
         }
         Collected::Longer(read) if cut => {
-            let kept = beginning(&lease.core, &read, terms.max_kept);
+            let kept = beginning(lease.core(), &read, terms.max_kept);
             lease.reset();
             Ok(whole(parts, kept, true))
         }
@@ -135,12 +136,18 @@ pub(super) async fn receive(
 }
 
 /// Removes what concerns only this connection; the announced length of the body, if any.
-fn clean(headers: &mut HeaderMap, bodiless: bool) -> Option<u64> {
+fn clean(headers: &mut HeaderMap, bodiless: bool, mode: Mode) -> Option<u64> {
     if headers.contains_key(TRANSFER_ENCODING) {
         // Framing went by the transfer coding; a length beside it is at best a leftover.
         headers.remove(CONTENT_LENGTH);
     }
+    // What is passed on as it arrives keeps its trailers.
+    let trailers = (mode == Mode::Pass && headers.contains_key(TRAILER))
+        .then(|| headers::Trailers::of(headers));
     headers::strip_answer(headers);
+    if let Some(trailers) = trailers {
+        trailers.say(headers);
+    }
     if bodiless {
         return Some(0);
     }
@@ -168,17 +175,8 @@ fn way(head: &Head, known: Option<u64>, terms: Terms) -> Way {
 
 /// Whether the media type says that the body arrives over time.
 fn is_stream(headers: &HeaderMap) -> bool {
-    let Some(value) = headers.get(CONTENT_TYPE) else {
-        return false;
-    };
-    let value = value.as_bytes();
-    let end = value.iter().position(|b| *b == b';').unwrap_or(value.len());
-    let media = value[..end].trim_ascii();
-    let grpc = b"application/grpc";
-    media.eq_ignore_ascii_case(b"text/event-stream")
-        || media.get(..grpc.len()).is_some_and(|start| {
-            start.eq_ignore_ascii_case(grpc) && matches!(media.get(grpc.len()), None | Some(b'+'))
-        })
+    headers::media_type(headers).eq_ignore_ascii_case(b"text/event-stream")
+        || headers::is_grpc(headers)
 }
 
 enum Collected {
@@ -255,6 +253,10 @@ async fn pass_on(
             return Ok(stream(lease, parts, reading, terms));
         }
         Now::Data(whole) => whole,
+        Now::Trailers(trailers) => {
+            reading.put_back_trailers(trailers);
+            return Ok(stream(lease, parts, reading, terms));
+        }
         Now::End => Bytes::new(),
         Now::Trouble(trouble) => {
             lease.reset();
@@ -314,6 +316,8 @@ impl std::fmt::Debug for Answer {
 
 #[cfg(test)]
 mod tests {
+    use http::header::CONTENT_TYPE;
+
     use super::*;
 
     #[test]

@@ -46,6 +46,22 @@ pub(super) enum DialError {
     TlsTimeout(Duration),
     #[error("the HTTP client refused the connection")]
     Http(#[source] hyper::Error),
+    #[error("the tool does not agree to HTTP/2 (ALPN)")]
+    NoHttp2,
+    #[error("the tool does not speak HTTP/2")]
+    Http2(#[source] h2::Error),
+    #[error("the tool ended the connection before it said anything in HTTP/2")]
+    Hangup,
+    #[error("all {0} HTTP/2 connections to the tool are taken")]
+    Crowded(usize),
+}
+
+/// What TLS is to agree on (RFC 7301).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alpn {
+    Http1,
+    Http2,
+    Both,
 }
 
 impl DialError {
@@ -55,8 +71,11 @@ impl DialError {
             | Self::Resolve(_)
             | Self::NoAddress
             | Self::Connect(..)
-            | Self::StandIn(_) => NotSent::Connect,
-            Self::Tls(_) | Self::TlsTimeout(_) => NotSent::Tls,
+            | Self::StandIn(_)
+            | Self::Http2(_)
+            | Self::Hangup
+            | Self::Crowded(_) => NotSent::Connect,
+            Self::Tls(_) | Self::TlsTimeout(_) | Self::NoHttp2 => NotSent::Tls,
             Self::Http(_) => NotSent::HandedBack,
         }
     }
@@ -69,7 +88,11 @@ pub(super) async fn dial(
     to: &Destination,
     limit: Duration,
 ) -> Result<Conn, DialError> {
-    let transport = open(core, to, limit).await?;
+    begin(core, open(core, to, limit, Alpn::Http1).await?).await
+}
+
+/// Begins HTTP/1.1 on a socket.
+pub(super) async fn begin(core: &Core, transport: Transport) -> Result<Conn, DialError> {
     let plain = !matches!(transport, Transport::Tls(_));
     let line = Line::new(transport);
     let http = match plain {
@@ -90,7 +113,7 @@ pub(super) async fn dial_switching(
     to: &Destination,
     limit: Duration,
 ) -> Result<Conn, DialError> {
-    let line = Line::new(open(core, to, limit).await?);
+    let line = Line::new(open(core, to, limit, Alpn::Http1).await?);
     let (sender, connection) = handshake(&line).await.map_err(DialError::Http)?;
     // As in `hyper_on`; after a switch the tunnel has the socket, and this is over.
     let driver = async move {
@@ -101,7 +124,13 @@ pub(super) async fn dial_switching(
     Ok(conn)
 }
 
-async fn open(core: &Core, to: &Destination, limit: Duration) -> Result<Transport, DialError> {
+/// A connected socket, within `limit`.
+pub(super) async fn open(
+    core: &Core,
+    to: &Destination,
+    limit: Duration,
+    alpn: Alpn,
+) -> Result<Transport, DialError> {
     let mut expired = core.wheel.sleep(limit);
     if let Some(dialer) = to.stand_in.get() {
         let opened = tokio::select! {
@@ -111,8 +140,13 @@ async fn open(core: &Core, to: &Destination, limit: Duration) -> Result<Transpor
         return Ok(Transport::StandIn(opened));
     }
     let tcp = tokio::select! {
-        tcp = connect(to) => tcp?,
-        () = &mut expired => return Err(DialError::Timeout(limit)),
+        tcp = connect(core, to) => tcp?,
+        () = &mut expired => {
+            if let Place::Name(name) = &to.place {
+                name.hurry(core);
+            }
+            return Err(DialError::Timeout(limit));
+        }
     };
     // Head and body leave in one write; waiting for a fuller segment only costs time.
     if let Err(e) = tcp.set_nodelay(true) {
@@ -121,7 +155,7 @@ async fn open(core: &Core, to: &Destination, limit: Duration) -> Result<Transpor
     Ok(match &to.tls {
         None => Transport::Plain(tcp),
         Some(tls) => tokio::select! {
-            shaken = tls.connector.connect(tls.name.clone(), tcp) => {
+            shaken = tls.connector(alpn).connect(tls.name.clone(), tcp) => {
                 Transport::Tls(Box::new(shaken.map_err(DialError::Tls)?))
             }
             () = &mut expired => return Err(DialError::TlsTimeout(limit)),
@@ -184,21 +218,20 @@ impl Undriven {
 }
 
 /// The first of the host's addresses that takes a connection.
-async fn connect(to: &Destination) -> Result<TcpStream, DialError> {
+async fn connect(core: &Core, to: &Destination) -> Result<TcpStream, DialError> {
     let name = match &to.place {
         Place::Address(address) => return connect_one(*address).await,
-        Place::Name(name) => Arc::clone(name),
+        Place::Name(name) => name,
     };
-    let found = tokio::net::lookup_host((&*name, to.port))
-        .await
-        .map_err(DialError::Resolve)?;
+    let found = name.addresses(core).await.map_err(DialError::Resolve)?;
     let mut last = DialError::NoAddress;
-    for address in found {
-        match connect_one(address).await {
+    for address in found.iter() {
+        match connect_one(*address).await {
             Ok(tcp) => return Ok(tcp),
             Err(e) => last = e,
         }
     }
+    name.hurry(core);
     Err(last)
 }
 

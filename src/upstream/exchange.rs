@@ -16,13 +16,17 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::answer::{self, Answer};
+use super::dial::{self, DialError};
+use super::http2::{self, Reached, Slot};
 use super::pool::{Conn, Lease};
+use super::reading::Source;
 use super::sending::{self, Sent};
 use super::wire::Line;
-use super::{Core, Destination, Payload, StreamAnswer, dial};
+use super::{Core, Destination, Payload, StreamAnswer, Upload};
 use crate::call::outcome::{NotSent, Unclear};
 use crate::config::route::ResponseMode;
 use crate::crash::{self, Point};
@@ -100,10 +104,22 @@ pub(super) struct Course {
 /// The hold an exchange has on its connection while its future owns everything else.
 #[derive(Default)]
 pub(super) struct Grip {
-    held: Mutex<Option<(Arc<Line>, Option<AbortHandle>)>>,
+    held: Mutex<Held>,
     reconnected: AtomicBool,
+    crowded: AtomicBool,
     written: AtomicBool,
     trouble: Mutex<Option<Box<str>>>,
+}
+
+/// What an exchange holds.
+#[derive(Default)]
+enum Held {
+    #[default]
+    Nothing,
+    /// A connection of its own, and the task that drives hyper on it.
+    Line(Arc<Line>, Option<AbortHandle>),
+    /// A share of an HTTP/2 connection.
+    Stream(Arc<http2::Stream>),
 }
 
 impl From<ResponseMode> for Mode {
@@ -145,15 +161,30 @@ impl Exchange {
     #[must_use]
     pub fn written(&self) -> bool {
         match &*self.grip.held.lock() {
-            Some((line, _)) => line.written(),
-            None => self.grip.written.load(Ordering::Acquire),
+            Held::Line(line, _) => line.written(),
+            Held::Stream(stream) => stream.written(),
+            Held::Nothing => self.grip.written.load(Ordering::Acquire),
         }
     }
 
     /// Whether it is still looking for a connection: proof that nothing was sent.
     #[must_use]
     pub fn is_unsent(&self) -> bool {
-        self.run.is_some() && self.grip.held.lock().is_none()
+        self.run.is_some() && matches!(*self.grip.held.lock(), Held::Nothing)
+    }
+
+    /// The attempt's time is over: nothing new goes onto this connection, since it may be dead
+    /// without knowing.
+    pub fn overdue(&self) {
+        if let Held::Stream(stream) = &*self.grip.held.lock() {
+            stream.retire();
+        }
+    }
+
+    /// Whether there was no connection because all there may be were taken.
+    #[must_use]
+    pub fn was_crowded_out(&self) -> bool {
+        self.grip.crowded.load(Ordering::Acquire)
     }
 
     /// Whether a reused connection handed the request back and a fresh one took its place.
@@ -168,10 +199,16 @@ impl Exchange {
         self.grip.trouble.lock().clone()
     }
 
-    /// Closes the connection with a reset (linger 0), so that unsent bytes die. The socket is gone
-    /// when this returns. Nothing happens to an exchange that has ended.
+    /// Closes the connection with a reset (linger 0), so that unsent bytes die, or the stream with
+    /// an RST_STREAM. When this returns the socket is gone, or the tool has proved that it has read
+    /// the RST_STREAM. Nothing happens to an exchange that has ended.
     pub async fn reset(self) {
+        let proof = self.grip.reset();
         drop(self);
+        if let Some(proof) = proof {
+            // It ends with the proof and carries nothing.
+            drop(proof.await);
+        }
     }
 }
 
@@ -193,7 +230,7 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         // The socket first: the future, dropped next, wakes the connection's task, which would
         // otherwise try to send what it still has.
-        self.grip.reset();
+        drop(self.grip.reset());
     }
 }
 
@@ -211,29 +248,47 @@ impl fmt::Debug for Exchange {
 impl Grip {
     fn hold(&self, conn: &Conn) {
         let task = conn.http.as_ref().map(|http| http.task.clone());
-        *self.held.lock() = Some((Arc::clone(&conn.line), task));
+        *self.held.lock() = Held::Line(Arc::clone(&conn.line), task);
+    }
+
+    fn hold_stream(&self, stream: &Arc<http2::Stream>) {
+        *self.held.lock() = Held::Stream(Arc::clone(stream));
     }
 
     /// hyper speaks on the connection now, in this task.
     pub(super) fn hold_task(&self, task: AbortHandle) {
-        if let Some((_, held)) = &mut *self.held.lock() {
+        if let Held::Line(_, held) = &mut *self.held.lock() {
             *held = Some(task);
         }
     }
 
-    fn release(&self) {
-        if let Some((line, _)) = self.held.lock().take() {
-            self.written.store(line.written(), Ordering::Release);
-        }
+    fn take(&self) -> Held {
+        let held = std::mem::take(&mut *self.held.lock());
+        let written = match &held {
+            Held::Nothing => return held,
+            Held::Line(line, _) => line.written(),
+            Held::Stream(stream) => stream.written(),
+        };
+        self.written.store(written, Ordering::Release);
+        held
     }
 
-    fn reset(&self) {
-        if let Some((line, task)) = self.held.lock().take() {
-            self.written.store(line.written(), Ordering::Release);
-            line.reset();
-            if let Some(task) = task {
-                task.abort();
+    fn release(&self) {
+        drop(self.take());
+    }
+
+    /// Ends what is held; on HTTP/2 the receiver ends when that is proved.
+    fn reset(&self) -> Option<oneshot::Receiver<()>> {
+        match self.take() {
+            Held::Nothing => None,
+            Held::Line(line, task) => {
+                line.reset();
+                if let Some(task) = task {
+                    task.abort();
+                }
+                None
             }
+            Held::Stream(stream) => stream.reset(),
         }
     }
 
@@ -250,7 +305,17 @@ impl Grip {
 }
 
 impl Course {
-    async fn run(self, mut request: Outgoing, grip: Arc<Grip>) -> Ended {
+    async fn run(mut self, mut request: Outgoing, grip: Arc<Grip>) -> Ended {
+        if self.first.is_none() && self.to.http2.is_some() {
+            match Box::pin(self.run_http2(&mut request, &grip)).await {
+                Turn::Ended(ended) => return ended,
+                Turn::Http1(conn) => self.first = conn,
+            }
+        }
+        self.run_http1(request, grip).await
+    }
+
+    async fn run_http1(self, mut request: Outgoing, grip: Arc<Grip>) -> Ended {
         let Self {
             core,
             to,
@@ -277,7 +342,7 @@ impl Course {
             let sent = sending::send(&core, &mut conn, request, &grip).await;
             let (message, error) = match sent {
                 Sent::Answered(head, body) => {
-                    let lease = Lease { core, to, conn };
+                    let lease = Lease::new(&core, &to, conn);
                     let ended = match answer::at_once(lease, head, body, terms, head_only) {
                         Ok(ended) => Ok(ended),
                         Err(rest) => {
@@ -314,5 +379,94 @@ impl Course {
                 }
             }
         }
+    }
+}
+
+/// What comes of the attempt to speak HTTP/2.
+enum Turn {
+    Ended(Ended),
+    /// The tool speaks HTTP/1.1; a connection that was found so.
+    Http1(Option<Conn>),
+}
+
+impl Course {
+    async fn run_http2(&self, request: &mut Outgoing, grip: &Grip) -> Turn {
+        let Some(pool) = &self.to.http2 else {
+            return Turn::Http1(None);
+        };
+        let mut fresh = false;
+        loop {
+            let reached = pool.reach(&self.core, &self.to, self.terms.connect, fresh);
+            let slot = match reached.await {
+                Ok(Reached::Slot(slot)) => slot,
+                Ok(Reached::Plain(conn)) => return Turn::Http1(Some(conn)),
+                Ok(Reached::Unspoken) => return Turn::Http1(None),
+                Err(e) => {
+                    let crowded = matches!(e, DialError::Crowded(_));
+                    grip.crowded.store(crowded, Ordering::Release);
+                    grip.note(&e);
+                    return Turn::Ended(Ended::NotSent(e.outcome()));
+                }
+            };
+            let reused = slot.reused;
+            let upload = request.body.upload();
+            let refusal = match self.send_http2(slot, request, grip).await {
+                Ok(ended) => return Turn::Ended(ended),
+                Err(refusal) => refusal,
+            };
+            // A connection that was going away is replaced at once. A tool that refuses (it may
+            // have too much to do) is not asked again before the backoff.
+            let again = reused && !fresh && refusal.elsewhere;
+            if again && upload.as_ref().is_none_or(Upload::is_whole) {
+                grip.reconnected.store(true, Ordering::Release);
+                if let Some(upload) = upload {
+                    request.body = upload.lend();
+                }
+                fresh = true;
+                continue;
+            }
+            grip.note(&*refusal.error);
+            return Turn::Ended(Ended::NotSent(refusal.why));
+        }
+    }
+
+    /// One send on a shared connection.
+    ///
+    /// # Errors
+    /// Proof that the tool did not take it up.
+    async fn send_http2(
+        &self,
+        slot: Slot,
+        request: &mut Outgoing,
+        grip: &Grip,
+    ) -> Result<Ended, http2::Refusal> {
+        let head_only = request.method == Method::HEAD;
+        let careful = self.terms.mode != Mode::Pass && !request.method.is_safe();
+        let (stream, answer) = http2::send(slot, &self.to, request, careful)?;
+        grip.hold_stream(&stream);
+        crash::at(Point::Connected);
+        let ended = match answer.await {
+            http2::Fate::Answered(head, body) => {
+                let lease = Lease::Stream(self.core.clone(), stream);
+                let body = Source::Http2(body);
+                answer::receive(lease, head, body, self.terms, head_only)
+                    .await
+                    .unwrap_or_else(|trouble| {
+                        grip.note(&trouble);
+                        Ended::Unclear(trouble.unclear())
+                    })
+            }
+            http2::Fate::NotSent(refusal) => {
+                drop(grip.reset());
+                return Err(refusal);
+            }
+            http2::Fate::Lost(error) => {
+                drop(grip.reset());
+                grip.note(&*error);
+                return Ok(Ended::Unclear(Unclear::Disconnect));
+            }
+        };
+        grip.release();
+        Ok(ended)
     }
 }

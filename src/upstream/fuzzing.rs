@@ -26,7 +26,7 @@ use super::{
     Core, Destination, Ended, Exchange, Mode, Outgoing, Payload, StandIn, StreamAnswer, Terms, dial,
 };
 use crate::clock::Clock;
-use crate::config::route::{Endpoint, PoolConfig};
+use crate::config::route::{Endpoint, PoolConfig, Protocol};
 
 /// The body of a POST.
 const BODY: &[u8] = b"{\"n\":1}";
@@ -257,8 +257,10 @@ fn nowhere() -> Arc<Destination> {
     let pool = PoolConfig {
         idle: Duration::from_secs(3_600),
         max_idle: 8,
+        protocol: Protocol::Http1,
     };
-    Destination::new(&endpoint, None, pool, 1).expect("an address needs nothing else")
+    Destination::new(&endpoint, None, pool, (1, Duration::from_secs(30)))
+        .expect("an address needs nothing else")
 }
 
 /// What both ends of the scripted connection know.

@@ -5,7 +5,7 @@
 //! are stored, which is the flow's and the ledger's knowledge.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{HeaderMap, Method, Version};
@@ -16,8 +16,10 @@ use crate::call::outcome::Cause;
 use crate::config::route::HostMode;
 
 mod node;
+mod trailers;
 
 pub use node::{Node, forwarded};
+pub use trailers::Trailers;
 
 /// Identity of the call, unless the route names another field.
 pub const X_CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
@@ -151,6 +153,24 @@ pub fn websocket(headers: &HeaderMap) -> Option<&HeaderValue> {
     let named = headers.get_all(CONNECTION).iter().flat_map(nominated);
     let asked = named.into_iter().any(|name| name == UPGRADE);
     (asked && wish.as_bytes().eq_ignore_ascii_case(b"websocket")).then_some(wish)
+}
+
+/// Whether a message is gRPC's.
+#[must_use]
+pub fn is_grpc(headers: &HeaderMap) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    let media = media_type(headers);
+    media
+        .get(..GRPC.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
+        && matches!(media.get(GRPC.len()), None | Some(b'+'))
+}
+
+/// The media type of a message, without its parameters; empty when there is none.
+pub(super) fn media_type(headers: &HeaderMap) -> &[u8] {
+    let value = headers.get(CONTENT_TYPE).map_or(&b""[..], |v| v.as_bytes());
+    let end = value.iter().position(|b| *b == b';').unwrap_or(value.len());
+    value[..end].trim_ascii()
 }
 
 /// Removes from an answer what concerns only the connection it came on.

@@ -15,10 +15,13 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use super::exchange::{Ended, Exchange, Mode, Outgoing, Terms};
 use super::{Core, Destination, Payload, SetupError, headers};
 use crate::config::alert::AlertRule;
-use crate::config::route::PoolConfig;
+use crate::config::route::{PoolConfig, Protocol};
 
 /// How long the receiver has for TCP and TLS.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+
+/// How often a host name is looked up again.
+const RESOLVE: Duration = Duration::from_secs(30);
 
 /// What is read of its answer: nobody looks at it.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -27,6 +30,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const POOL: PoolConfig = PoolConfig {
     idle: Duration::from_secs(5),
     max_idle: 4,
+    protocol: Protocol::Http1,
 };
 
 /// Where alerts of a route go.
@@ -66,7 +70,7 @@ impl Hook {
     pub fn new(rule: &AlertRule) -> Result<Self, SetupError> {
         let path = rule.target.reveal();
         Ok(Self {
-            destination: Destination::new(&rule.endpoint, rule.ca.as_ref(), POOL, 1)?,
+            destination: Destination::new(&rule.endpoint, rule.ca.as_ref(), POOL, (1, RESOLVE))?,
             target: PathAndQuery::try_from(path).map_err(|source| SetupError::Path {
                 path: rule.origin(),
                 source,

@@ -89,6 +89,14 @@ impl Payload {
         }
     }
 
+    /// A hold on the body that can be lent again, if it is a caller's.
+    pub(super) fn upload(&self) -> Option<Upload> {
+        match &self.kind {
+            Kind::Whole(_) => None,
+            Kind::Lent(lent) => Some(Upload(Arc::clone(&lent.loan))),
+        }
+    }
+
     fn taken(&mut self) {
         if let Some(line) = self.line.take() {
             line.body_taken();

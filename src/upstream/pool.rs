@@ -7,6 +7,7 @@
 //! on connections in use (the calls that use them are bounded) and any resending.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::wire::Line;
-use super::{Core, Destination, Payload};
+use super::{Core, Destination, Payload, http2};
 use crate::call::time::Mono;
 use crate::config::route::PoolConfig;
 
@@ -41,11 +42,19 @@ pub(super) struct Http {
     pub(super) task: AbortHandle,
 }
 
+/// What an answer is read from, and where that belongs.
+pub(super) enum Lease {
+    /// A connection of its own.
+    Conn(ConnLease),
+    /// A share of an HTTP/2 connection.
+    Stream(Core, Arc<http2::Stream>),
+}
+
 /// A connection in use, and where it belongs.
-pub(super) struct Lease {
-    pub(super) core: Core,
-    pub(super) to: Arc<Destination>,
-    pub(super) conn: Conn,
+pub(super) struct ConnLease {
+    core: Core,
+    to: Arc<Destination>,
+    conn: Conn,
 }
 
 /// The idle connections to one destination.
@@ -53,6 +62,8 @@ pub(super) struct Pool {
     idle: Duration,
     max_idle: usize,
     shards: Box<[Mutex<Shard>]>,
+    /// What rests since before this (nanoseconds of the process's clock) is not used any more.
+    distrusted: AtomicU64,
 }
 
 #[derive(Default)]
@@ -130,14 +141,24 @@ impl Pool {
             idle: config.idle,
             max_idle: config.max_idle,
             shards,
+            distrusted: AtomicU64::new(0),
         }
+    }
+
+    /// A request that left at `left` was not answered in time. Perhaps the way to the tool is dead
+    /// and nobody was told (a firewall that forgot, an address that moved): what has rested since
+    /// before that is closed instead of used. What has carried an answer since has shown that it
+    /// lives.
+    pub(super) fn distrust(&self, left: Mono) {
+        self.distrusted.fetch_max(left.0, Ordering::Relaxed);
     }
 
     /// An idle connection of this core, looked at and found silent.
     pub(super) fn take(&self, core: &Core) -> Option<Conn> {
         loop {
-            let Resting { mut conn, .. } = self.shard(core).lock().resting.pop_back()?;
-            if conn.is_usable() {
+            let Resting { mut conn, until } = self.shard(core).lock().resting.pop_back()?;
+            let distrusted = Mono(self.distrusted.load(Ordering::Relaxed));
+            if conn.is_usable() && until > distrusted.after(self.idle) {
                 conn.reused = true;
                 return Some(conn);
             }
@@ -199,11 +220,46 @@ impl Pool {
 }
 
 impl Lease {
+    pub(super) fn new(core: &Core, to: &Arc<Destination>, conn: Conn) -> Self {
+        Self::Conn(ConnLease {
+            core: core.clone(),
+            to: Arc::clone(to),
+            conn,
+        })
+    }
+
+    pub(super) const fn core(&self) -> &Core {
+        match self {
+            Self::Conn(lease) => &lease.core,
+            Self::Stream(core, _) => core,
+        }
+    }
+
+    /// The exchange has ended with a complete answer ([`ConnLease::finish`]).
+    pub(super) fn finish(self, sure: bool) {
+        match self {
+            Self::Conn(lease) => lease.finish(sure),
+            // An answer's end is told by its last frame, so it is sure.
+            Self::Stream(_, stream) => stream.finish(),
+        }
+    }
+
+    /// The exchange has ended in any other way.
+    pub(super) fn reset(self) {
+        match self {
+            Self::Conn(lease) => lease.conn.reset(),
+            // Its connection's task sees to the proof; nobody here waits for it.
+            Self::Stream(_, stream) => drop(stream.reset()),
+        }
+    }
+}
+
+impl ConnLease {
     /// The exchange has ended with a complete answer: the connection rests, or closes.
     ///
     /// A reset closes it when the answer is not sure to be the call's end, or came before the
     /// whole request had left: unsent bytes must not be delivered after it.
-    pub(super) fn finish(self, sure: bool) {
+    fn finish(self, sure: bool) {
         let Self { core, to, conn } = self;
         match conn.state() {
             _ if !conn.line.written() => conn.reset(),
@@ -217,15 +273,10 @@ impl Lease {
             }
         }
     }
-
-    /// The exchange has ended in any other way.
-    pub(super) fn reset(self) {
-        self.conn.reset();
-    }
 }
 
-async fn give_back_when_ready(lease: Lease) {
-    let Lease { core, to, mut conn } = lease;
+async fn give_back_when_ready(lease: ConnLease) {
+    let ConnLease { core, to, mut conn } = lease;
     let ready = match &mut conn.http {
         None => true,
         Some(http) => tokio::select! {

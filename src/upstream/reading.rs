@@ -6,10 +6,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::{Core, plain};
+use super::{Core, http2, plain};
 use crate::call::outcome::Unclear;
 use crate::clock::wheel::Sleep;
 
@@ -17,6 +18,7 @@ use crate::clock::wheel::Sleep;
 pub(super) enum Source {
     Hyper(Incoming),
     Plain(plain::Body),
+    Http2(http2::Body),
 }
 
 /// What a connection said in the middle of an answer.
@@ -26,6 +28,8 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(super) struct Reading {
     /// Read before and put back, the last first: comes before the rest.
     ahead: Vec<Bytes>,
+    /// The same for trailers: they come last.
+    trailers: Option<HeaderMap>,
     body: Source,
     idle: Duration,
     gap: Option<Sleep>,
@@ -58,13 +62,15 @@ impl Source {
             Self::Plain(body) => body
                 .poll_data(cx)
                 .map(|data| data.map(|data| data.map(Frame::data).map_err(BoxError::from))),
+            Self::Http2(body) => body.poll_frame(cx),
         }
     }
 
-    /// The whole body, if it has arrived and is at most `limit` bytes long. hyper does not say.
+    /// The whole body, if it has arrived and is at most `limit` bytes long. Only the plain client
+    /// says.
     pub(super) fn take_if_here(&mut self, limit: usize) -> Option<Bytes> {
         match self {
-            Self::Hyper(_) => None,
+            Self::Hyper(_) | Self::Http2(_) => None,
             Self::Plain(body) => body.take_if_here(limit),
         }
     }
@@ -73,6 +79,7 @@ impl Source {
         match self {
             Self::Hyper(body) => body.is_end_stream(),
             Self::Plain(body) => body.left() == 0,
+            Self::Http2(body) => body.is_end_stream(),
         }
     }
 
@@ -80,6 +87,7 @@ impl Source {
         match self {
             Self::Hyper(body) => body.size_hint(),
             Self::Plain(body) => SizeHint::with_exact(body.left()),
+            Self::Http2(body) => body.size_hint(),
         }
     }
 }
@@ -88,6 +96,7 @@ impl Reading {
     pub(super) const fn new(body: Source, idle: Duration) -> Self {
         Self {
             ahead: Vec::new(),
+            trailers: None,
             body,
             idle,
             gap: None,
@@ -101,9 +110,14 @@ impl Reading {
         self.ahead = pieces;
     }
 
+    /// Puts trailers back that were all there was.
+    pub(super) fn put_back_trailers(&mut self, trailers: HeaderMap) {
+        self.trailers = Some(trailers);
+    }
+
     /// Whether the last byte was read. Not every kind of body knows before it is read once more.
     pub(super) fn is_done(&self) -> bool {
-        self.ahead.is_empty() && self.body.is_end_stream()
+        self.ahead.is_empty() && self.trailers.is_none() && self.body.is_end_stream()
     }
 
     /// What is still to come, as far as it was announced.
@@ -135,6 +149,9 @@ impl Reading {
     ) -> Poll<Option<Result<Frame<Bytes>, Trouble>>> {
         if let Some(piece) = self.ahead.pop() {
             return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        if let Some(trailers) = self.trailers.take() {
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
         }
         if let Poll::Ready(frame) = self.body.poll_frame(cx) {
             self.gap = None;
@@ -168,8 +185,11 @@ impl Reading {
                 Poll::Pending => Now::Nothing,
                 Poll::Ready(None) => Now::End,
                 Poll::Ready(Some(Err(source))) => Now::Trouble(Trouble::Cut(source)),
-                // Trailers at once: there was no body.
-                Poll::Ready(Some(Ok(frame))) => frame.into_data().map_or(Now::End, Now::Data),
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => Now::Data(data),
+                    // Trailers at once: there was no body.
+                    Err(frame) => frame.into_trailers().map_or(Now::End, Now::Trailers),
+                },
             };
             Poll::Ready(now)
         })
@@ -181,6 +201,7 @@ impl Reading {
 pub(super) enum Now {
     Nothing,
     Data(Bytes),
+    Trailers(HeaderMap),
     End,
     Trouble(Trouble),
 }

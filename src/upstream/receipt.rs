@@ -195,6 +195,18 @@ impl Asked {
         }
     }
 
+    /// Whether the endpoint is there and well, whatever it says.
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        match self.answer {
+            RawAnswer::State(_) | RawAnswer::NotFound => true,
+            RawAnswer::Unknown(why) => !matches!(
+                why,
+                Why::Timeout | Why::Unreachable | Why::Tls | Why::Disconnect | Why::ServerError
+            ),
+        }
+    }
+
     /// A well-formed receipt with a state word nobody mapped.
     #[must_use]
     fn unmapped(word: &str) -> Self {
@@ -215,11 +227,18 @@ impl ReceiptEndpoint {
         rule: &ReceiptRule,
         cores: usize,
     ) -> Result<Arc<Self>, SetupError> {
-        let endpoint = rule.elsewhere.as_ref().unwrap_or(&upstream.endpoint);
-        let destination = Destination::new(endpoint, upstream.ca.as_ref(), upstream.pool, cores)?;
+        let (endpoint, pool) = match &rule.elsewhere {
+            Some(elsewhere) => (elsewhere, upstream.pool.elsewhere(elsewhere)),
+            None => (&upstream.endpoint, upstream.pool),
+        };
+        let over = (cores, upstream.resolve);
+        let destination = Destination::new(endpoint, upstream.ca.as_ref(), pool, over)?;
         let made = Self {
             destination,
-            base_path: Arc::clone(&endpoint.base_path),
+            base_path: match rule.at_root {
+                true => Arc::from(""),
+                false => Arc::clone(&endpoint.base_path),
+            },
             path: rule.path.clone(),
             method: rule.method.clone(),
             body: rule.body.clone(),
@@ -255,10 +274,15 @@ impl ReceiptEndpoint {
             max_kept: self.max_body,
             mode: Mode::Collect,
         };
+        let began = core.clock.mono();
         let mut exchange = Exchange::new(core, &self.destination, outgoing, terms);
         let ended = tokio::select! {
             ended = &mut exchange => ended,
-            () = core.wheel.sleep(question.timeout) => return Asked::unknown(Why::Timeout),
+            () = core.wheel.sleep(question.timeout) => {
+                self.destination.distrust(began);
+                exchange.overdue();
+                return Asked::unknown(Why::Timeout);
+            }
         };
         match ended {
             Ended::Collected(answer) => self.mapping.read(question.call_id, answer),

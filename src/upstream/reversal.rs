@@ -86,8 +86,12 @@ impl ReversalEndpoint {
         rule: &ReversalRule,
         cores: usize,
     ) -> Result<Arc<Self>, SetupError> {
-        let endpoint = rule.elsewhere.as_ref().unwrap_or(&upstream.endpoint);
-        let destination = Destination::new(endpoint, upstream.ca.as_ref(), upstream.pool, cores)?;
+        let (endpoint, pool) = match &rule.elsewhere {
+            Some(elsewhere) => (elsewhere, upstream.pool.elsewhere(elsewhere)),
+            None => (&upstream.endpoint, upstream.pool),
+        };
+        let over = (cores, upstream.resolve);
+        let destination = Destination::new(endpoint, upstream.ca.as_ref(), pool, over)?;
         let begins = rule.body.as_ref().and_then(|body| body.parts().first());
         let begins = match begins {
             Some(UndoPart::Text(text)) => Some(&**text),

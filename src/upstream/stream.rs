@@ -106,10 +106,10 @@ impl StreamBody {
         let (end, told) = oneshot::channel();
         let record = keep.map(|limit| Record {
             limit,
-            kept: Some(lease.core.bodies.gather()),
+            kept: Some(lease.core().bodies.gather()),
             sha: Sha256::new(),
         });
-        let core = lease.core.clone();
+        let core = lease.core().clone();
         let body = Self {
             core,
             lease: Some(lease),

@@ -11,11 +11,15 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
 use super::SetupError;
+use super::dial::Alpn;
 use crate::config::route::{CaFile, Endpoint};
 
 /// What a TLS connection to one host needs.
+#[derive(Clone)]
 pub(super) struct Tls {
-    pub(super) connector: TlsConnector,
+    http1: TlsConnector,
+    http2: TlsConnector,
+    both: TlsConnector,
     pub(super) name: ServerName<'static>,
 }
 
@@ -39,11 +43,25 @@ impl Tls {
             .map_err(SetupError::Tls)?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let mut connector = |protocols: &[&[u8]]| {
+            config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+            TlsConnector::from(Arc::new(config.clone()))
+        };
         Ok(Self {
-            connector: TlsConnector::from(Arc::new(config)),
+            http1: connector(&[b"http/1.1"]),
+            http2: connector(&[b"h2"]),
+            both: connector(&[b"h2", b"http/1.1"]),
             name,
         })
+    }
+
+    /// What shakes hands and offers these protocols.
+    pub(super) const fn connector(&self, alpn: Alpn) -> &TlsConnector {
+        match alpn {
+            Alpn::Http1 => &self.http1,
+            Alpn::Http2 => &self.http2,
+            Alpn::Both => &self.both,
+        }
     }
 }
 

@@ -30,9 +30,13 @@ impl Tool {
     /// `upstream.headers` that the gateway itself answers for.
     pub fn new(upstream: &Upstream, cores: usize) -> Result<Arc<Self>, SetupError> {
         let Upstream {
-            endpoint, ca, pool, ..
+            endpoint,
+            ca,
+            pool,
+            resolve,
+            ..
         } = upstream;
-        let destination = Destination::new(endpoint, ca.as_ref(), *pool, cores)?;
+        let destination = Destination::new(endpoint, ca.as_ref(), *pool, (cores, *resolve))?;
         Self::over(upstream, destination)
     }
 

@@ -37,6 +37,14 @@ impl Transport {
         }
     }
 
+    /// Whether TLS agreed on HTTP/2.
+    pub(super) fn is_http2(&self) -> bool {
+        match self {
+            Self::Tls(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
+            Self::Plain(_) | Self::StandIn(_) => false,
+        }
+    }
+
     /// Makes the coming close a reset. It fails only on a socket that is already dead.
     pub(super) fn reset(&mut self) {
         let tcp = match self {
@@ -74,6 +82,26 @@ impl AsyncWrite for Transport {
             Self::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
             Self::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
             Self::StandIn(stand_in) => Pin::new(stand_in).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Self::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+            Self::StandIn(stand_in) => Pin::new(stand_in).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(tcp) => tcp.is_write_vectored(),
+            Self::Tls(tls) => tls.is_write_vectored(),
+            Self::StandIn(stand_in) => stand_in.is_write_vectored(),
         }
     }
 

@@ -117,8 +117,8 @@ fn killing_the_gateway_in_the_middle_of_a_batch_loses_and_doubles_nothing() {
     // A tool that would do it all again: only the ids keep a row from having two effects.
     let act = Act::read_all().commit().wait(20).answer_result();
     let script = Script::new().ignores_ids().otherwise(act);
-    // No key either: what is run again must be the same call. A row that died between its record and
-    // its first byte is one that no receipt can settle: only a round that resends ends it.
+    // No key either: what is run again must be the same call. A row that died between its record
+    // and its first byte is one that no receipt can settle: only a round that resends ends it.
     let mut world = World::with(script, |config| {
         config.slow(2).set("defaults/compensation/resend", true)
     });

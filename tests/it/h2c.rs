@@ -140,3 +140,21 @@ fn a_stream_reset_by_its_caller_leaves_a_call_that_ends() {
         });
     assert_eq!(world.tool.a(), 1);
 }
+
+#[test]
+fn a_head_over_the_limit_is_refused_and_the_connection_goes_on() {
+    let world = World::new(Script::new());
+    let statuses = over_h2(&world.gateway, async |mut sender| {
+        let mut statuses = Vec::new();
+        for (id, bytes) in [("large", 40 * 1024), ("fits", 20 * 1024)] {
+            let mut large = request(id);
+            let value = "x".repeat(bytes).parse().expect("a value");
+            large.headers_mut().insert("x-large", value);
+            let response = sender.send_request(large).await.expect("a response");
+            statuses.push(response.status().as_u16());
+        }
+        statuses
+    });
+    assert_eq!(statuses, [431, 201]);
+    assert_eq!(world.tool.a(), 1);
+}

@@ -12,6 +12,7 @@
 )]
 
 mod accepted;
+mod addresses;
 mod alerts;
 mod answers;
 mod batch_files;
@@ -29,7 +30,12 @@ mod disks;
 mod draining;
 mod duplicates;
 mod fixture;
+mod floods;
+mod framing;
+mod grammar;
+mod grpc;
 mod h2c;
+mod http2_tools;
 mod identity;
 mod keys;
 mod kills;

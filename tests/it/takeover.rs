@@ -8,6 +8,7 @@ mod load;
 use crate::fixture::gateway::write_config;
 use crate::fixture::{Act, BINARY, Call, Client, Config, Gate, Script, Tool, ms};
 use living::{Living, install};
+use serde_json::Value;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
@@ -15,9 +16,18 @@ use std::time::{Duration, Instant};
 const NOT_READY: &str = "the process that was to take over did not become ready, its own lines \
                          say why; nothing has changed here";
 
-/// A tool that is never too slow for this machine.
+/// A tool that is never too slow for this machine, and time for what streams on.
 fn patient(tool: &Tool) -> Config {
-    Config::standard(tool).slow(5)
+    let config = Config::standard(tool).slow(5);
+    config.set("drain/grace", "30s")
+}
+
+/// Holds the old process to letting the ledger go within a second. A debug build on a machine that
+/// does other things as well gets more.
+fn in_time(let_go: &Value) {
+    let slack = if cfg!(debug_assertions) { 2 } else { 1 };
+    let took = let_go["took_ms"].as_u64().expect("a time");
+    assert!(took < slack * 1_000, "{let_go}");
 }
 
 #[test]
@@ -51,8 +61,7 @@ fn what_waits_for_a_retry_is_parked_and_the_new_process_goes_on_with_it() {
     assert_eq!(tool.a(), 1);
     assert!(living.first_ends().success());
     let let_go = living.said("the ledger was let go", 1);
-    let took = let_go["took_ms"].as_u64().expect("a time");
-    assert!(took < 1_000, "{let_go}");
+    in_time(&let_go);
     assert_eq!(let_go["parked"], true);
     living.end();
 }

@@ -265,6 +265,7 @@ pub(crate) const fn send(n: u8) -> Intention {
     Intention::Send {
         n: n as u32,
         cause: None,
+        moved: None,
         lease_until: Wall(0),
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Facts {
     told_failure: Option<u32>,
     /// The uses of the id that a caller was promised.
     pub(crate) promised: BTreeSet<u32>,
+    /// The address it was sent to, by use of the id.
+    pub(crate) went: BTreeMap<u32, usize>,
     /// What was sent first under this id, by use.
     pub(crate) bodies: BTreeMap<u32, String>,
     /// An answer that is final for a route without effects has arrived, at this time.
@@ -380,6 +382,7 @@ impl State {
             row.dead_letter.as_ref().map(|letter| letter.state),
         ) {
             (None, Some(DeadState::Manual)) => "manual",
+            (None, Some(DeadState::Discarded)) => "discarded",
             (None, _) => {
                 self.breaks("everything ends", id);
                 "unsettled"

@@ -1,6 +1,6 @@
-//! Files of rows: whoever pushes one, perhaps again, and perhaps under another name; the product's own
-//! worker works them off. What is held at the end: a row is one call under one id for ever, has one
-//! effect, and its item says what became of that call.
+//! Files of rows: whoever pushes one, perhaps again, and perhaps under another name; the product's
+//! own worker works them off. What is held at the end: a row is one call under one id for ever, has
+//! one effect, and its item says what became of that call.
 //!
 //! The intake's reading of a file is not here: rows come as items, with an id that is made anew for
 //! every push, as the intake makes it.

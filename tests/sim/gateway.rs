@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use crate::callers;
 use crate::disk::Book;
 use crate::files;
+use crate::jobs;
 use crate::pipe::dialer;
 use crate::plan::{EndPlan, Rules};
 use crate::world::{self, World};
@@ -175,7 +176,7 @@ async fn hands_over(first: &Gateway, clock: Clock) -> Gateway {
     start(world, clock, first.life, (first.base, Comes::After)).await
 }
 
-/// Takes these callers, and works on the queue and on files. Which gateway they go to can be changed.
+/// Takes these callers, and works on the queue and on files. Which gateway they go to can change.
 fn opens(gateway: &Arc<Gateway>, callers: Vec<usize>) -> callers::At {
     let door: callers::At = Arc::new(Mutex::new(Arc::clone(gateway)));
     for n in callers {
@@ -188,6 +189,9 @@ fn opens(gateway: &Arc<Gateway>, callers: Vec<usize>) -> callers::At {
 /// Works on the queue and on files.
 fn works(gateway: &Arc<Gateway>) {
     files::opens(gateway);
+    if gateway.world.lock().plan.jobs {
+        jobs::opens(gateway);
+    }
     let stop = CancellationToken::new();
     if gateway.world.lock().plan.real_worker {
         let (flow, core) = (Arc::clone(&gateway.flow), gateway.core.clone());
@@ -231,15 +235,15 @@ async fn start(world: &World, clock: Clock, life: u32, (base, comes): (u64, Come
     let metrics = METRICS.with(Arc::clone);
     let routes = Routes::build(&[route(&rules)], &metrics, &proofs, 1).expect("a good route");
     for route in routes.all().iter() {
-        route.tool.destination().dial_by(dialer(world, false, life));
-        if let Some(receipts) = &route.receipts {
-            receipts
-                .endpoint
-                .destination()
-                .dial_by(dialer(world, true, life));
-        }
-        if let Some(reversal) = &route.reversal {
-            reversal.destination().dial_by(dialer(world, false, life));
+        for (n, site) in route.sites.iter().enumerate() {
+            let dialer = |asks| dialer(world, (n, asks), life);
+            site.tool.destination().dial_by(dialer(false));
+            if let Some(receipts) = &site.receipts {
+                receipts.endpoint.destination().dial_by(dialer(true));
+            }
+            if let Some(reversal) = &site.reversal {
+                reversal.destination().dial_by(dialer(false));
+            }
         }
     }
     let flow = Flow {
@@ -376,12 +380,13 @@ async fn over(gateway: &Gateway) -> Ended {
         }
         let ids: Vec<String> = state.truth.calls.keys().cloned().collect();
         let rows: Vec<CallView> = ids.iter().filter_map(|id| state.row(id)).collect();
-        if rows.iter().all(has_ended) {
+        if rows.iter().all(has_ended) && state.jobs_are_over(&rows) {
             return Ended::Over;
         }
         // In line, but nobody drives it.
         let in_line = |row: &CallView| row.settled.is_none() && row.dead_letter.is_none();
-        let lost = rows.iter().filter(|row| !has_ended(row)).all(in_line);
+        let mut open = rows.iter().filter(|row| !has_ended(row)).peekable();
+        let lost = open.peek().is_some() && open.all(in_line);
         stuck = if lost { stuck + 1 } else { 0 };
         if stuck > 15 {
             state.breaks("everything ends", "a call is stuck in line");
@@ -391,10 +396,8 @@ async fn over(gateway: &Gateway) -> Ended {
 }
 
 fn has_ended(row: &CallView) -> bool {
-    let human = row
-        .dead_letter
-        .as_ref()
-        .is_some_and(|l| l.state == DeadState::Manual);
+    let letter = row.dead_letter.as_ref().map(|letter| letter.state);
+    let human = matches!(letter, Some(DeadState::Manual | DeadState::Discarded));
     row.settled.is_some() || human
 }
 

@@ -1,5 +1,5 @@
 //! The real `flow` and `call` in seeded worlds: a lossy network, tools of many kinds, callers that
-//! repeat and leave, files that are pushed, a disk that fails, and a gateway that is killed anywhere.
+//! repeat and leave, files that are pushed, a disk that fails, a gateway that is killed anywhere.
 //!
 //! Everything above the sockets and below the callers' door is the product's own code, over virtual
 //! time. A world that breaks a promise prints its seed and is told again, line by line. Seeds worth
@@ -12,12 +12,14 @@ mod dice;
 mod disk;
 mod files;
 mod gateway;
+mod jobs;
 mod names;
 mod net;
 mod outage;
 mod pipe;
 mod plan;
 mod promise;
+mod several;
 mod tool;
 mod world;
 
@@ -64,6 +66,7 @@ fn run(seed: u64, told: bool) -> (Vec<String>, Vec<String>, Reached) {
     while live(&world, ends.next()) == Ended::Killed {}
     let mut state = world.lock();
     state.all_holds();
+    state.jobs_are_whole();
     let truth = std::mem::take(&mut state.truth);
     let mut story = std::mem::take(&mut state.story.lines);
     if told {

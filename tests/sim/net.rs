@@ -18,6 +18,8 @@ pub(crate) struct Net {
 
 #[derive(Default)]
 pub(crate) struct Conn {
+    /// The address of the tool it leads to.
+    site: usize,
     /// It leads to the receipt endpoint.
     asks: bool,
     /// What the gateway has written of its request.
@@ -66,6 +68,8 @@ pub(crate) struct Back {
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) back: Back,
+    /// The address of the tool it goes to.
+    pub(crate) site: usize,
     pub(crate) id: String,
     pub(crate) attempt: u32,
     pub(crate) key: String,
@@ -85,15 +89,26 @@ pub(crate) struct Sent {
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) back: Back,
+    /// The address of the tool it goes to.
+    pub(crate) site: usize,
     pub(crate) id: String,
 }
 
 impl State {
-    pub(crate) fn dialled(&mut self, asks: bool, life: u32) -> (Option<io::Result<usize>>, u64) {
+    pub(crate) fn dialled(
+        &mut self,
+        (site, asks): (usize, bool),
+        life: u32,
+    ) -> (Option<io::Result<usize>>, u64) {
         if !self.touched(life) {
             return (None, 0);
         }
-        let down = self.now() < self.plan.net.down_until;
+        let dead = self
+            .plan
+            .net
+            .dead
+            .is_some_and(|dead| dead.has(site, self.now()));
+        let down = dead || self.now() < self.plan.net.down_until;
         let refuses = if down { 95 } else { self.plan.net.refuses };
         if self.dice.percent(refuses) {
             // Refused at once, or nobody answers.
@@ -105,6 +120,7 @@ impl State {
             );
         }
         self.net.conns.push(Conn {
+            site,
             asks,
             ..Conn::default()
         });
@@ -183,14 +199,16 @@ impl State {
     }
 
     fn request_leaves(&mut self, conn: usize, request: &Request) {
+        let site = self.net.conns[conn].site;
         let sent = Sent {
             back: self.back(conn),
+            site,
             id: request.id.clone(),
             attempt: request.attempt,
             key: request.key.clone(),
             body: request.body.clone(),
             at: self.now(),
-            of_life: self.sends(request),
+            of_life: self.sends_to(site, request),
             survives: self.dice.percent(50),
             stalled: false,
             copy: false,
@@ -234,22 +252,26 @@ impl State {
 
     fn undo_leaves(&mut self, conn: usize, request: &Request) {
         self.undoes(request);
+        self.asks_at(self.net.conns[conn].site, &request.reverses);
         if self.net.conns[conn].closing || self.dice.percent(self.plan.net.loses) {
             return;
         }
         let wait = self.travel();
         let (back, id) = (self.back(conn), request.reverses.clone());
-        self.after(wait, Event::Undoes(Asked { back, id }));
+        let site = self.net.conns[conn].site;
+        self.after(wait, Event::Undoes(Asked { back, site, id }));
     }
 
     fn question_leaves(&mut self, conn: usize, request: &Request) {
         self.asked_about(request);
+        self.asks_at(self.net.conns[conn].site, &request.id);
         if self.net.conns[conn].closing || self.dice.percent(self.plan.net.loses) {
             return;
         }
         let wait = self.travel();
         let (back, id) = (self.back(conn), request.id.clone());
-        self.after(wait, Event::Asks(Asked { back, id }));
+        let site = self.net.conns[conn].site;
+        self.after(wait, Event::Asks(Asked { back, site, id }));
     }
 
     /// Whether what was sent still reaches the tool now.

@@ -226,7 +226,7 @@ async fn gateway(tool: &Tool, clock: &Clock) -> (Arc<Flow>, Core) {
     let routes = Routes::build(&config.routes, &metrics, &[], 1).expect("a good route");
     for route in routes.all().iter() {
         route.tool.destination().dial_by(tool.dialer());
-        let receipts = route.receipts.as_ref().expect("it has them");
+        let receipts = route.sites[0].receipts.as_ref().expect("it has them");
         receipts.endpoint.destination().dial_by(tool.dialer());
     }
     let entropy = Entropy::seeded(59);

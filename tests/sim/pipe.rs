@@ -20,13 +20,13 @@ struct Pipe {
     resets: bool,
 }
 
-/// Opens connections to the tool, or to its receipt endpoint.
-pub(crate) fn dialer(world: &World, asks: bool, life: u32) -> StandInDialer {
+/// Opens connections to an address of the tool, or to its receipt endpoint there.
+pub(crate) fn dialer(world: &World, (site, asks): (usize, bool), life: u32) -> StandInDialer {
     let world = world.clone();
     Box::new(move || -> Dialling {
         let world = world.clone();
         Box::pin(async move {
-            let (opened, takes) = world.lock().dialled(asks, life);
+            let (opened, takes) = world.lock().dialled((site, asks), life);
             tokio::time::sleep(Duration::from_millis(takes)).await;
             match opened {
                 Some(Ok(conn)) => {

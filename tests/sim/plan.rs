@@ -8,6 +8,7 @@ use callgate::flow::Prefer;
 
 use crate::dice::Dice;
 use crate::files::File;
+use crate::several::Dead;
 
 /// The longest a request of a prompt network is under way, in ms.
 pub(crate) const PROMPT_MS: u64 = 300;
@@ -16,9 +17,12 @@ pub(crate) const LAG_MS: u64 = 150;
 /// Parts the second sequence of draws from the first; such that it adds nothing to the worlds that
 /// are kept from before it.
 const MORE: u64 = 0x6b65_7a19;
-
 /// The same, for the worlds in which another gateway takes over.
 const HANDOVER: u64 = 0x4a4d_0a00;
+/// Parts the third sequence of draws from the first; as above.
+const ADDRESSES: u64 = 0x0adc_0002;
+/// Parts the draw of bulk jobs from both, likewise.
+const JOBS: u64 = 0x1d9e_0b5a;
 /// Rounds of the queue; the last one only asks.
 pub(crate) const ROUNDS: u32 = 3;
 /// The longest run of the tool, in ms.
@@ -45,6 +49,8 @@ pub(crate) struct Plan {
     pub(crate) handover: Option<u64>,
     /// An operator orders something about each call that waits for a human.
     pub(crate) orders: bool,
+    /// Operators work on many calls at once.
+    pub(crate) jobs: bool,
     /// The product's own worker makes the rounds, instead of a plain loop.
     pub(crate) real_worker: bool,
 }
@@ -105,6 +111,8 @@ pub(crate) struct NetPlan {
     pub(crate) refuses: u64,
     /// Nothing can be reached before this time.
     pub(crate) down_until: u64,
+    /// One of several addresses is dead for a while.
+    pub(crate) dead: Option<Dead>,
 }
 
 #[derive(Clone, Debug)]
@@ -146,6 +154,12 @@ pub(crate) struct Rules {
     pub(crate) block: bool,
     /// What stays unclear after the last round is undone.
     pub(crate) undoes: bool,
+    /// Addresses of the tool.
+    pub(crate) addresses: u64,
+    /// All of them know what any was sent, and the route says so.
+    pub(crate) shared: bool,
+    /// When all are out, all are used.
+    pub(crate) all_used: bool,
 }
 
 /// One caller.
@@ -197,6 +211,7 @@ impl Plan {
             doubles: if honours { share(d, &[0, 0, 20]) } else { 0 },
             refuses: share(d, &[0, 0, 5, 40]),
             down_until: share(d, &[0, 0, 0, 0, 0, 6_000, 20_000]),
+            dead: None,
         };
         let tool = ToolPlan {
             honours,
@@ -244,11 +259,20 @@ impl Plan {
             handover: None,
             orders: false,
             files: Vec::new(),
+            jobs: false,
         };
-        // A sequence of its own, so that what was drawn before stays as it was.
-        let plan = plan.with_more(&mut Dice::new(seed ^ MORE));
-        let mut plan = plan.with_handover(&mut Dice::new(seed ^ HANDOVER));
+        plan.with_all(seed)
+    }
+
+    /// Sequences of their own, so that what was drawn before stays as it was.
+    fn with_all(self, seed: u64) -> Self {
+        let plan = self.with_more(&mut Dice::new(seed ^ MORE));
+        let plan = plan.with_handover(&mut Dice::new(seed ^ HANDOVER));
+        let mut plan = plan.with_addresses(&mut Dice::new(seed ^ ADDRESSES));
         plan.files = File::drawn(seed, &plan.rules, &plan.callers);
+        // Where there are two gateways, whose job it is to go on is not settled yet.
+        let alone = plan.twin.is_none() && plan.handover.is_none() && !plan.rules.none;
+        plan.jobs = alone && Dice::new(seed ^ JOBS).percent(25);
         plan
     }
 
@@ -350,6 +374,9 @@ impl Plan {
             none: false,
             block: false,
             undoes: false,
+            addresses: 1,
+            shared: false,
+            all_used: true,
         }
     }
 
@@ -422,7 +449,7 @@ impl Rules {
     pub(crate) fn yaml(&self) -> String {
         let mut text = format!(
             "node: sim\nledger: {{ url: 'memory:' }}\nroutes:\n- name: tool\n  \
-             match: {{ path: /** }}\n  upstream: {{ url: 'http://tool.sim', late_max: {}, \
+             match: {{ path: /** }}\n  upstream: {{ {}, late_max: {}, \
              pool: {{ max_idle: {} }} }}\n  \
              timeouts: {{ connect: 1s, attempt: 2s, idle: 1s, receipt: 1s, total: 12s, \
              late: {}s }}\n  \
@@ -430,6 +457,7 @@ impl Rules {
              compensation: {{ rounds: [5s, 10s, 20s], resend: {}, lease: 3s, on_failed: {}{} }}\n  \
              body: {{ max_kept_response: 64B }}\n  \
              response: {}\n  on_client_gone: {}\n  unresolved_answer: {}\n",
+            self.tool(),
             self.late_max,
             if self.idle { 8 } else { 0 },
             self.late_s,

@@ -1,7 +1,7 @@
 //! What a caller was promised, held against what became of it.
 
 use callgate::call::receipt::State as CallState;
-use callgate::ledger::{CallView, Entry};
+use callgate::ledger::{CallView, DeadState, Entry};
 
 use crate::world::State;
 
@@ -12,6 +12,9 @@ impl State {
             return;
         };
         let ordered = self.disk.orders.lock().contains(&(row.row, letter.fence));
+        if ordered {
+            self.may_die_of_a_job(8);
+        }
         self.truth
             .reached
             .at(if self.is_repeat(row.row, letter.fence) {
@@ -36,6 +39,11 @@ impl State {
 
     /// What was promised and never reached the tool was tried by the queue as well.
     pub(crate) fn promise_is_kept(&mut self, id: &str, row: &CallView) {
+        let letter = row.dead_letter.as_ref().map(|letter| letter.state);
+        if letter == Some(DeadState::Discarded) {
+            // A human gave it up.
+            return;
+        }
         let waits = row.settled.is_none() && row.promised && row.state == CallState::Received;
         let disk = &self.plan.disk;
         if !waits || disk.fails > 0 || disk.hangs > 0 {

@@ -10,10 +10,17 @@ use crate::net::{Asked, Back, Sent};
 use crate::plan::{RUN_MS, Receipts};
 use crate::world::{Event, State};
 
-/// Everything the tool remembers, by call id.
+/// Everything the tool remembers: in one store for all its addresses, or in one for each.
 #[derive(Default)]
 pub(crate) struct Tool {
-    records: BTreeMap<String, Record>,
+    records: BTreeMap<(usize, String), Record>,
+}
+
+/// Where it remembers what.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    site: usize,
+    id: &'a str,
 }
 
 #[derive(Default)]
@@ -52,10 +59,11 @@ impl State {
                 )
             });
         }
-        if sent.copy && !self.is_kept(&sent.id) {
+        if sent.copy && !self.is_kept(sent.place()) {
             return;
         }
-        self.say(|| format!("tool  sees {} #{}", sent.id, sent.attempt));
+        let site = sent.site;
+        self.say(|| format!("tool  sees {} #{} at address {site}", sent.id, sent.attempt));
         self.saw(&sent);
         let (back, plan) = (sent.back, self.plan.tool.clone());
         if self.dice.percent(plan.limits) {
@@ -67,14 +75,14 @@ impl State {
             };
             return self.answers(back, 429, extra, "slow down");
         }
-        if plan.honours && self.is_kept(&sent.id) {
+        if plan.honours && self.is_kept(sent.place()) {
             return self.knows(&sent);
         }
         if self.dice.percent(plan.refuses) {
             self.say(|| format!("tool  refuses {}", sent.id));
             let now = self.now();
             if plan.records_refusals {
-                let record = self.record(&sent.id);
+                let record = self.record(sent.place());
                 record.seen_at.get_or_insert(now);
                 record.refused_at.get_or_insert(now);
             }
@@ -94,7 +102,7 @@ impl State {
     fn works(&mut self, sent: Sent) {
         let plan = self.plan.tool.clone();
         let now = self.now();
-        let record = self.record(&sent.id);
+        let record = self.record(sent.place());
         record.seen_at.get_or_insert(now);
         record.working += 1;
         let fails = self.dice.percent(plan.fails);
@@ -113,21 +121,21 @@ impl State {
     /// A duplicate of what it knows.
     fn knows(&mut self, sent: &Sent) {
         let conflict = self.plan.tool.says_conflict;
-        let record = self.record(&sent.id);
+        let record = self.record(sent.place());
         let (done, refused) = (record.done_at.is_some(), record.refused_at.is_some());
         self.say(|| format!("tool  knows {}", sent.id));
         match (done, refused, conflict) {
             (false, true, _) => self.answers(sent.back, 422, "", "still no"),
             (_, _, true) => self.answers(sent.back, 409, "", "known"),
             (true, _, false) => self.answers(sent.back, 200, "", "done"),
-            (false, false, false) => self.record(&sent.id).joined.push(sent.back),
+            (false, false, false) => self.record(sent.place()).joined.push(sent.back),
         }
     }
 
     pub(crate) fn commits(&mut self, run: Run) {
         let Run { sent, fails } = run;
         let (now, plan) = (self.now(), self.plan.tool.clone());
-        let record = self.record(&sent.id);
+        let record = self.record(sent.place());
         record.working -= 1;
         let backs = std::mem::take(&mut record.joined);
         let backs = backs.into_iter().chain([sent.back]);
@@ -178,7 +186,7 @@ impl State {
             };
         }
         let id = &asked.id;
-        match self.receipt(id) {
+        match self.receipt(asked.place()) {
             Said::NotFound => {
                 self.say(|| format!("tool  never heard of {id}"));
                 self.denied(id);
@@ -205,7 +213,7 @@ impl State {
             self.say(|| format!("tool  breaks before it undoes {id}"));
             return self.answers(back, 500, "", "broken");
         }
-        let record = self.record(&id);
+        let record = self.record(asked.place());
         if record.working > 0 {
             self.say(|| format!("tool  works on {id}: not undone"));
             return self.answers(back, 409, "", "it is being done");
@@ -221,9 +229,9 @@ impl State {
         self.answers(back, 204, "", "");
     }
 
-    fn receipt(&mut self, id: &str) -> Said {
+    fn receipt(&mut self, place: Place<'_>) -> Said {
         let (now, plan) = (self.now(), self.plan.tool.clone());
-        let Some(record) = self.tool.records.get(id) else {
+        let Some(record) = self.tool.records.get(&self.key(place)) else {
             return Said::NotFound;
         };
         let shows = |at: Option<u64>| at.is_some_and(|at| at + plan.lag_ms <= now);
@@ -252,12 +260,32 @@ impl State {
         })
     }
 
-    fn record(&mut self, id: &str) -> &mut Record {
-        self.tool.records.entry(id.to_owned()).or_default()
+    fn record(&mut self, place: Place<'_>) -> &mut Record {
+        let key = self.key(place);
+        self.tool.records.entry(key).or_default()
     }
 
     /// Whether the tool keeps anything about this id.
-    fn is_kept(&self, id: &str) -> bool {
-        self.tool.records.contains_key(id)
+    fn is_kept(&self, place: Place<'_>) -> bool {
+        self.tool.records.contains_key(&self.key(place))
+    }
+
+    fn key(&self, Place { site, id }: Place<'_>) -> (usize, String) {
+        let shared = self.plan.rules.shared;
+        (if shared { 0 } else { site }, id.to_owned())
+    }
+}
+
+impl Sent {
+    fn place(&self) -> Place<'_> {
+        let (site, id) = (self.site, &self.id);
+        Place { site, id }
+    }
+}
+
+impl Asked {
+    fn place(&self) -> Place<'_> {
+        let (site, id) = (self.site, &self.id);
+        Place { site, id }
     }
 }

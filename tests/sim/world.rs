@@ -9,6 +9,7 @@ use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use callgate::call::time::{Mono, Wall};
@@ -23,6 +24,7 @@ use crate::check::Truth;
 use crate::dice::Dice;
 use crate::disk::Disk;
 use crate::files::Pusher;
+use crate::jobs::Bulk;
 use crate::net::{Asked, Net, Sent};
 use crate::plan::Plan;
 use crate::tool::{Run, Tool};
@@ -59,6 +61,10 @@ pub(crate) struct State {
     base: u64,
     alive: bool,
     dies_at_touch: Option<(u64, bool)>,
+    /// How far its bulk jobs are.
+    pub(crate) bulk: Bulk,
+    /// Items of jobs that were taken up again after a crash.
+    pub(crate) bulk_again: Arc<AtomicU64>,
     events: BinaryHeap<Reverse<(u64, u64, Slot)>>,
     count: u64,
 }
@@ -126,6 +132,8 @@ impl World {
             base: 0,
             alive: false,
             dies_at_touch: None,
+            bulk: Bulk::default(),
+            bulk_again: Arc::default(),
             events: BinaryHeap::new(),
             count: 0,
             plan,
@@ -213,6 +221,15 @@ impl State {
         self.dies_at_touch = None;
         self.dies();
         after
+    }
+
+    /// The gateway dies so many touches from now, unless its end is near anyway. Whether it will.
+    pub(crate) fn dies_within(&mut self, touches: u64, after: bool) -> bool {
+        let free = self.dies_at_touch.is_none() && self.alive;
+        if free {
+            self.dies_at_touch = Some((touches, after));
+        }
+        free
     }
 
     pub(crate) fn at(&mut self, when: u64, event: Event) {

@@ -76,10 +76,12 @@ class Goal:
         return sorted(found)
 
     def reached(self, ratios, median):
-        within = median <= self.median if self.less else median >= self.median
+        def is_enough(figure, goal):
+            return figure <= goal if self.less else figure >= goal
+
         worst = ratios[-1] if self.less else ratios[0]
-        bound = self.median if self.worst is None else self.worst
-        return within and (worst <= bound if self.less else worst >= bound or self.worst is None)
+        return is_enough(median, self.median) and (
+            self.worst is None or is_enough(worst, self.worst))
 
 
 NONE, ONCE = "callgate none", "callgate once"
@@ -98,6 +100,8 @@ GOALS = [
     Goal("callgate replays", "requests_per_s", NONE, 1.2),
     Goal("callgate receipts", "requests_per_s", NONE, 1.6),
     Goal(f"{NONE}, TLS to the tool", "requests_per_s", NONE, 0.80),
+    # The tool has TLS to do too, on the core of the load: this is callgate's own part.
+    Goal(f"{NONE}, TLS to the tool", "cpu_us_per_request", NONE, 1 / 0.80, less=True),
 ]
 
 

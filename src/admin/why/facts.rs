@@ -70,6 +70,7 @@ fn event(entry: &Entry, acts: &[AuditLine]) -> Option<Event> {
         }),
         Entry::Waited { .. }
         | Entry::Reconnected { .. }
+        | Entry::Moved { .. }
         | Entry::Claimed { .. }
         | Entry::Parked { .. }
         | Entry::Reversing { .. }

@@ -84,7 +84,11 @@ fn acted(act: &AuditLine) -> String {
 }
 
 fn present(call: &CallView) -> Vec<Line> {
-    let mut teller = Teller::new(call.life, &call.upstream);
+    let moved = call.history.iter().find_map(|entry| match entry {
+        Entry::Moved { from, .. } => Some(from),
+        _ => None,
+    });
+    let mut teller = Teller::new(call.life, moved.unwrap_or(&call.upstream));
     teller.undo_id = Some(entropy::reversal_id(&call.client, &call.call_id));
     let key = call.idempotency_key.as_deref();
     let key = key.map_or_else(String::new, |key| format!(", key {}", visible(key)));
@@ -201,6 +205,7 @@ impl<'a> Teller<'a> {
             let text = self.text(entry);
             self.before = match entry {
                 Entry::Sent { .. }
+                | Entry::Moved { .. }
                 | Entry::Claimed { .. }
                 | Entry::Parked { .. }
                 | Entry::Reversing { .. }
@@ -218,6 +223,9 @@ impl<'a> Teller<'a> {
     fn text(&mut self, entry: &Entry) -> String {
         match entry {
             Entry::Sent { at, n, cause } => self.sent(*at, *n, *cause),
+            Entry::Moved { to, .. } => format!(
+                "Nothing of it had reached the tool, so it goes to another address from now on: {to}."
+            ),
             Entry::Ended {
                 n,
                 outcome,

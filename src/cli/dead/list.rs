@@ -2,23 +2,26 @@
 
 use serde_json::{Map, Value, json};
 
-use super::LETTERS;
+use super::{LETTERS, ages};
+use crate::call::time::Wall;
 use crate::cli::client::Target;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::gateway::Gateway;
 use crate::cli::output::{Column, Printer};
+use crate::clock::Clock;
 
+/// For a terminal: what decides first, and what may be long last.
 const COLUMNS: &[Column] = &[
     ("CALL ID", "call_id"),
     ("STATE", "state"),
-    ("ROUTE", "route"),
-    ("CLIENT", "client"),
+    ("AGE", "age"),
+    ("NEXT", "next"),
     ("ROUND", "round"),
-    ("REASON", "reason"),
+    ("ROUTE", "route"),
     ("RECEIPT", "last_receipt"),
-    ("PARKED", "create_time"),
-    ("NEXT ROUND", "next_retry_time"),
+    ("REASON", "reason"),
     ("LAST ERROR", "last_error"),
+    ("CLIENT", "client"),
 ];
 
 /// A spreadsheet's columns: first what an office asks for, then the rest of the row.
@@ -38,6 +41,9 @@ const WIDE: &[&str] = &[
     "round",
     "ended_at",
 ];
+
+/// Whose calls they are when no clients are configured.
+const ANONYMOUS: &str = "anonymous";
 
 /// Rows of one question; a longer list is asked for page by page.
 const PAGE: u32 = 1_000;
@@ -150,6 +156,22 @@ pub(super) fn hint(page: &Value, nothing: &str) {
     }
 }
 
+/// Adds how old each row is and when its next round comes. The columns worth showing: whose calls
+/// they are is none where callers have no names.
+fn dated(page: &mut Value, now: Wall) -> &'static [Column] {
+    let mut named = false;
+    for row in page["items"].as_array_mut().into_iter().flatten() {
+        row["age"] = ages::age(&row["create_time"], now).into();
+        row["next"] = ages::until(&row["next_retry_time"], now).into();
+        named |= row["client"] != ANONYMOUS;
+    }
+    if named {
+        COLUMNS
+    } else {
+        &COLUMNS[..COLUMNS.len() - 1]
+    }
+}
+
 pub(super) fn run(
     args: &ListArgs,
     gateway: &Gateway,
@@ -162,8 +184,53 @@ pub(super) fn run(
         });
         filtered.with("sort", args.sort.as_deref())
     };
-    let page = pages(gateway, target, args.limit, args.cursor.as_deref())?;
-    printer.list(&page, COLUMNS, WIDE)?;
+    let mut page = pages(gateway, target, args.limit, args.cursor.as_deref())?;
+    if printer.is_table() {
+        let columns = dated(&mut page, Clock::start().wall());
+        printer.list(&page, columns, WIDE)?;
+    } else {
+        printer.list(&page, COLUMNS, WIDE)?;
+    }
     hint(&page, "No dead letter matches.");
     Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::output;
+
+    #[test]
+    fn a_list_says_how_old_and_how_long_and_hides_nameless_clients() {
+        let row = |id: &str, client: &str, next: Value| {
+            json!({
+                "call_id": id, "state": "QUEUED", "route": "orders", "client": client, "round": 1,
+                "reason": "deadline", "last_receipt": "NOT_FOUND", "last_error": "timeout",
+                "create_time": "2026-11-01T12:00:00.000Z", "next_retry_time": next,
+            })
+        };
+        let now = Wall(
+            "2026-11-01T12:12:00Z"
+                .parse::<jiff::Timestamp>()
+                .unwrap()
+                .as_millisecond(),
+        );
+        let soon = json!("2026-11-01T12:20:30.000Z");
+        let shown = |mut page: Value| {
+            let columns = dated(&mut page, now);
+            output::rows(page["items"].as_array().unwrap(), columns)
+        };
+        let nameless = [row("a", ANONYMOUS, soon), row("b", ANONYMOUS, Value::Null)];
+        let expected = "\
+CALL ID  STATE   AGE  NEXT   ROUND  ROUTE   RECEIPT    REASON    LAST ERROR
+a        QUEUED  12m  in 8m  1      orders  NOT_FOUND  deadline  timeout
+b        QUEUED  12m  -      1      orders  NOT_FOUND  deadline  timeout
+";
+        assert_eq!(shown(json!({ "items": nameless })), expected);
+        let named = shown(json!({ "items": [row("a", "billing", Value::Null)] }));
+        assert!(
+            named.contains("  CLIENT\n") && named.contains("  billing\n"),
+            "{named}"
+        );
+    }
 }

@@ -1,13 +1,17 @@
 //! `callgate dead show`: one dead letter with its whole story.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::LETTERS;
+use super::{LETTERS, ages};
+use crate::call::receipt::{Answer, State};
+use crate::call::time::Wall;
 use crate::cli::client::Target;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::gateway::Gateway;
 use crate::cli::output::{self, Column, Printer};
 use crate::cli::receipt;
+use crate::clock::Clock;
+use crate::ledger::DeadState;
 
 const ROUNDS: &[Column] = &[
     ("QUEUE", "at"),
@@ -59,12 +63,18 @@ pub(super) fn run(
     printer: &mut Printer<'_>,
 ) -> Result<Exit, Failure> {
     let row = gateway.document(&args.one.target(None))?;
-    printer.one(&row, &table(&row))?;
+    printer.one(&row, &table(&row, Clock::start().wall()))?;
     Ok(Exit::Ok)
 }
 
 /// The row, then what was tried, then what became of it.
-fn table(row: &Value) -> String {
+fn table(row: &Value, now: Wall) -> String {
+    let ago = ages::age(&row["create_time"], now).map(|age| format!(" ({age} ago)"));
+    let ahead = ages::until(&row["next_retry_time"], now).map(|left| format!(" ({left})"));
+    let with = |member: &str, more: Option<String>| match row[member].as_str() {
+        Some(time) => json!(format!("{time}{}", more.unwrap_or_default())),
+        None => Value::Null,
+    };
     let members = [
         ("call id", "call_id"),
         ("state", "state"),
@@ -75,12 +85,17 @@ fn table(row: &Value) -> String {
         ("client", "client"),
         ("idempotency key", "request_id"),
         ("business key", "business_key"),
-        ("parked", "create_time"),
-        ("rounds done", "round"),
-        ("next round", "next_retry_time"),
-        ("ended", "ended_at"),
     ];
-    let head = output::pairs(members.map(|(name, member)| (name, row[member].clone())));
+    let more = [
+        ("undone as", row["call"]["reversal"]["callId"].clone()),
+        ("parked", with("create_time", ago)),
+        ("rounds done", row["round"].clone()),
+        ("next round", with("next_retry_time", ahead)),
+        ("ended", row["ended_at"].clone()),
+        ("what now", what_now(row).into()),
+    ];
+    let head = members.map(|(name, member)| (name, row[member].clone()));
+    let head = output::pairs(head.into_iter().chain(more));
     let mut text = head + &receipt::story(&row["call"]);
     for (member, columns) in [("rounds", ROUNDS), ("audit", AUDIT)] {
         if let Some(lines) = row[member].as_array().filter(|lines| !lines.is_empty()) {
@@ -88,6 +103,40 @@ fn table(row: &Value) -> String {
         }
     }
     text
+}
+
+/// The next action, for whoever is woken by it. `None` where there is none.
+fn what_now(row: &Value) -> Option<String> {
+    let id = row["call_id"].as_str()?;
+    let state = DeadState::from_word(row["state"].as_str()?)?;
+    let receipt = row["last_receipt"].as_str().and_then(Answer::from_word);
+    Some(match (state, receipt) {
+        (DeadState::Queued | DeadState::Running, _) => {
+            "nothing: the queue is at it; `dead receipt` asks the tool at once".to_owned()
+        }
+        (DeadState::Reversing, _) => {
+            "nothing: it is being undone, and the original is never sent again".to_owned()
+        }
+        (DeadState::Manual, Some(Answer::NotFound)) => {
+            format!("the tool never heard of it: once it is up, callgate dead resend {id}")
+        }
+        (DeadState::Manual, Some(Answer::State(State::Received | State::Processing))) => {
+            format!("the tool is at work: wait, then callgate dead receipt {id}")
+        }
+        (DeadState::Manual, Some(Answer::State(State::Failed))) => {
+            format!("the tool refused it: callgate dead resolve {id} --as failed --note WHY")
+        }
+        (DeadState::Manual, Some(Answer::State(State::Success | State::Unknown)) | None) => {
+            format!(
+                "look it up in the tool's own books, then callgate dead resolve {id} --as \
+                 success|failed --note WHAT"
+            )
+        }
+        (
+            DeadState::Settled | DeadState::Failed | DeadState::Reversed | DeadState::Discarded,
+            _,
+        ) => return None,
+    })
 }
 
 #[cfg(test)]
@@ -124,8 +173,9 @@ last error    receipt: UNKNOWN
 last receipt  UNKNOWN
 route         orders
 client        anonymous
-parked        2026-11-01T12:01:00.000Z
+parked        2026-11-01T12:01:00.000Z (3h10m ago)
 rounds done   1
+what now      look it up in the tool's own books, then callgate dead resolve ord-1 --as success|failed --note WHAT
 
 SEND  AT                        BECAUSE OF  RESULT   STATUS  MS      DETAIL
 1     2026-11-01T12:00:00.000Z  -           timeout  -       8000.0  -
@@ -139,6 +189,7 @@ QUEUE                     STATE   ROUNDS DONE  BECAUSE
 OPERATOR  AT                        DID      WHY  BEFORE  AFTER   CAME TO                JOB
 ann@ops   2026-11-01T13:00:00.000Z  receipt  -    MANUAL  MANUAL  the tool does not say  -
 ";
-        assert_eq!(table(&row), expected);
+        let now = "2026-11-01T15:11:00Z".parse::<jiff::Timestamp>().unwrap();
+        assert_eq!(table(&row, Wall(now.as_millisecond())), expected);
     }
 }

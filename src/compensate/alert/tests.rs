@@ -121,6 +121,7 @@ impl World {
             call_id: CallId::parse(id.as_bytes()).unwrap(),
             source: IdSource::Client,
             route: "r".into(),
+            siblings: Arc::default(),
             upstream: "http://t".into(),
             policy: "".into(),
             fingerprint: Fingerprint([0; 32]),

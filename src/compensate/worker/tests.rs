@@ -87,6 +87,7 @@ async fn park(ledger: &MemoryLedger, n: usize, due: Wall) {
         call_id: CallId::parse(format!("c-{n}").as_bytes()).unwrap(),
         source: IdSource::Client,
         route: "gone".into(),
+        siblings: Arc::default(),
         upstream: "http://tool".into(),
         policy: "{}".into(),
         fingerprint: Fingerprint([1; 32]),

@@ -7,7 +7,7 @@ use super::scope::Scope;
 use crate::config::Config;
 use crate::config::file::read::Value;
 use crate::config::limits::{Adaptive, Concurrency, Rate, RetryBudget, RouteLimits};
-use crate::config::route::Route;
+use crate::config::route::{Route, Upstream};
 
 impl Builder<'_> {
     pub(super) fn route_limits(&mut self, scope: &Scope<'_>) -> RouteLimits {
@@ -37,23 +37,29 @@ impl Builder<'_> {
         let upstream = &route.upstream;
         let differs = before.iter().find(|earlier| {
             let other = &earlier.upstream;
-            other.address == upstream.address
-                && (other.concurrency, other.retry_budget)
-                    != (upstream.concurrency, upstream.retry_budget)
+            let meets = |address| other.addresses().any(|its| its == address);
+            upstream.addresses().any(meets) && !are_alike(upstream, other)
         });
         if let Some(earlier) = differs {
             let message = format!(
                 "the route {:?} has the same upstream.url and other limits for it; a tool has one \
-                 `concurrency` and one `retry_budget`: write them alike",
+                 list of `urls`, one `concurrency`, `retry_budget`, `ejection`, `resolve` and \
+                 `shared_state`: write them alike",
                 earlier.name
             );
             let scope = own.section("upstream");
-            self.refuse(
-                &scope.blame(&["concurrency", "retry_budget", "url"]),
-                message,
-            );
+            let keys = ["concurrency", "retry_budget", "ejection", "urls", "url"];
+            self.refuse(&scope.blame(&keys), message);
         }
     }
+}
+
+/// Whether both treat their tool the same way.
+fn are_alike(one: &Upstream, other: &Upstream) -> bool {
+    one.addresses().eq(other.addresses())
+        && (one.concurrency, one.retry_budget) == (other.concurrency, other.retry_budget)
+        && (&one.ejection, one.resolve, one.shared_state)
+            == (&other.ejection, other.resolve, other.shared_state)
 }
 
 pub(super) fn concurrency(scope: &Scope<'_>) -> Option<Concurrency> {

@@ -157,7 +157,12 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, String> {
     let https = match scheme.to_ascii_lowercase().as_str() {
         "http" => false,
         "https" => true,
-        "grpc" | "grpcs" => return Err(format!("{}; gRPC is not in this version yet", form())),
+        "grpc" | "grpcs" => {
+            return Err(format!(
+                "{}; a gRPC tool is an http:// or https:// one with `protocol: http2`",
+                form()
+            ));
+        }
         _ => return Err(form()),
     };
     if rest.contains(['@', '?', '#']) {

@@ -24,9 +24,10 @@ impl Builder<'_> {
         scope: &Scope<'_>,
         upstream: &Upstream,
     ) -> (ReceiptRule, Receipts) {
-        let (elsewhere, path) = self
-            .parsed(scope, "url", receipt_url)
-            .unwrap_or_else(|| standard_url(upstream));
+        let given = self.parsed(scope, "url", receipt_url);
+        // Another callgate answers at its root, whatever path the upstream's url has.
+        let at_root = given.is_none() && upstream.kind == UpstreamKind::Callgate;
+        let (elsewhere, path) = given.unwrap_or_else(|| (None, standard_path(upstream.kind)));
         let post = scope.text("method").is_some_and(|(text, _)| text == "POST");
         let body = self.parsed(scope, "body", template);
         if body.is_some() && !post && !scope.any_bad(&["method"]) {
@@ -48,6 +49,7 @@ impl Builder<'_> {
         }
         let rule = ReceiptRule {
             elsewhere,
+            at_root,
             path,
             method: if post { Method::POST } else { Method::GET },
             body,
@@ -195,18 +197,11 @@ fn receipt_url(text: &str) -> Result<(Option<Endpoint>, Template), String> {
     Ok((endpoint, template))
 }
 
-/// Where receipts are when `url` is not given. Another callgate answers at its root, whatever path
-/// the upstream's url has.
-fn standard_url(upstream: &Upstream) -> (Option<Endpoint>, Template) {
-    let own = |text| Template::parse(text).expect("a default names known places only");
-    match upstream.kind {
-        UpstreamKind::Tool => (None, own(defaults::RECEIPT_PATH)),
-        UpstreamKind::Callgate => {
-            let root = Endpoint {
-                base_path: "".into(),
-                ..upstream.endpoint.clone()
-            };
-            (Some(root), own(defaults::CALLGATE_RECEIPT_PATH))
-        }
-    }
+/// Where receipts are when `url` is not given.
+fn standard_path(kind: UpstreamKind) -> Template {
+    let path = match kind {
+        UpstreamKind::Tool => defaults::RECEIPT_PATH,
+        UpstreamKind::Callgate => defaults::CALLGATE_RECEIPT_PATH,
+    };
+    Template::parse(path).expect("a default names known places only")
 }

@@ -36,6 +36,7 @@ impl Builder<'_> {
             let route = self.route(&own, &beneath, &path);
             self.judge_order(&own, &route, &routes);
             self.judge_shared(&own, &route, &routes);
+            self.judge_addresses(&own, &route);
             routes.push(Arc::new(route));
         }
         self.judge_former_routes(elements, &path, &routes);

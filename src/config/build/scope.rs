@@ -101,6 +101,12 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// Whether the section was written, if only as an empty map.
+    #[must_use]
+    pub(super) fn exists(&self) -> bool {
+        !self.layers.is_empty()
+    }
+
     /// Whether nothing of the section was written in any layer.
     #[must_use]
     pub(super) fn is_empty(&self) -> bool {

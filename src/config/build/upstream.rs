@@ -13,14 +13,24 @@ use super::{Builder, names};
 use crate::config::defaults;
 use crate::config::file::read::Value;
 use crate::config::report::Path;
-use crate::config::route::{CaFile, Endpoint, HostMode, PoolConfig, Upstream, UpstreamKind};
+use crate::config::route::{
+    CaFile, Endpoint, HostMode, PoolConfig, Protocol, Upstream, UpstreamKind,
+};
 
 impl Builder<'_> {
-    /// Builds `upstream`; without a usable url an address nobody dials stands in.
+    /// Builds `upstream`.
     pub(super) fn upstream(&mut self, scope: &Scope<'_>) -> Upstream {
-        let endpoint = self
-            .parsed(scope, "url", names::endpoint)
-            .unwrap_or_else(nowhere);
+        let (endpoint, others) = self.addresses(scope);
+        let url = if scope.get("url").is_some() {
+            "url"
+        } else {
+            "urls"
+        };
+        let protocol = scope.word("protocol", Protocol::Http1);
+        if protocol == Protocol::Auto && !endpoint.https && !scope.any_bad(&[url]) {
+            let message = "without TLS nothing is agreed on; say http1 or http2";
+            self.refuse(&scope.blame(&["protocol"]), message);
+        }
         let former = |text: &str| names::endpoint(text).map(|old| Arc::from(old.address()));
         let pool = scope.section("pool");
         let idle = PoolConfig::default();
@@ -29,17 +39,22 @@ impl Builder<'_> {
             strip_prefix: self.parsed(scope, "strip_prefix", names::prefix),
             host: scope.word("host", HostMode::Tool),
             headers: self.own_headers(scope),
-            ca: self.ca_file(scope, "url", &endpoint),
+            ca: self.ca_file(scope, url, &endpoint),
             kind: scope.word("kind", UpstreamKind::Tool),
             pool: PoolConfig {
                 idle: pool.duration("idle", idle.idle),
                 max_idle: pool.whole("max_idle", idle.max_idle),
+                protocol,
             },
             late_max: scope.whole("late_max", defaults::LATE_MAX),
             tenant_header: self.tenant_header(scope),
             concurrency: concurrency(scope),
             retry_budget: retry_budget(scope),
             formerly: self.each(scope, "formerly", former).unwrap_or_default(),
+            shared_state: scope.flag("shared_state", false),
+            resolve: scope.duration("resolve", defaults::RESOLVE),
+            ejection: self.ejection(scope, !others.is_empty()),
+            others,
             endpoint,
         }
     }
@@ -169,8 +184,4 @@ fn sets(scope: &Scope<'_>, name: &HeaderName) -> bool {
     entries
         .iter()
         .any(|(field, _)| field.eq_ignore_ascii_case(name.as_str()))
-}
-
-fn nowhere() -> Endpoint {
-    names::endpoint("http://0.0.0.0:1").expect("a well-formed address")
 }

@@ -12,7 +12,7 @@ use crate::call::policy::{
 use crate::config::limits::Adaptive;
 use crate::config::resolved::{LogFormat, LogLevel, Sync};
 use crate::config::route::{
-    Accepted, Credentials, DetectNewIds, HostMode, KeyHash, ResponseMode, UpstreamKind,
+    Accepted, Credentials, DetectNewIds, HostMode, KeyHash, Protocol, ResponseMode, UpstreamKind,
 };
 use crate::config::words::Word;
 

@@ -12,7 +12,7 @@ use crate::call::policy::{Policy, UnresolvedAnswer};
 use crate::call::receipt::State;
 use crate::config::resolved::{LogFormat, LogLevel, Sync};
 use crate::config::route::{
-    Accepted, Credentials, DetectNewIds, Effects, HostMode, ResponseMode, UpstreamKind,
+    Accepted, Credentials, DetectNewIds, Effects, HostMode, Protocol, ResponseMode, UpstreamKind,
 };
 use crate::config::template::JsonPointer;
 
@@ -198,6 +198,7 @@ fn a_route_and_its_upstream_mean_what_they_say() {
     assert!(upstream.headers["authorization"].is_sensitive());
     assert_eq!(upstream.headers["x-dollar"], "a$b");
     assert_eq!((upstream.pool.max_idle, upstream.late_max), (2, 1));
+    assert_eq!(upstream.pool.protocol, Protocol::Auto);
     assert_eq!(upstream.formerly, [Arc::from("http://old")]);
     assert_eq!(route.effects, Effects::Once);
     assert_eq!(route.secret_headers, ["x-tool-key"]);
@@ -252,10 +253,7 @@ fn a_receipt_means_what_it_says() {
     let inner = &config.routes[1];
     assert_eq!(inner.upstream.kind, UpstreamKind::Callgate);
     let rule = inner.receipt.as_ref().unwrap();
-    assert_eq!(
-        rule.elsewhere.as_ref().unwrap().address(),
-        "http://inner:8080"
-    );
+    assert!(rule.at_root && rule.elsewhere.is_none());
     assert_eq!(rule.path.to_string(), "/_callgate/receipts/{call_id}");
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{HeaderValue, Version};
 
 use super::{Pass, PassBody, answered, stream, whole};
-use crate::call::outcome::{Outcome, Reading, Unclear};
+use crate::call::outcome::{NotSent, Outcome, Reading, Unclear};
 use crate::flow::Request;
 use crate::flow::reading;
 use crate::flow::told::{Shown, Switched, Told};
@@ -38,8 +38,13 @@ impl Pass<'_> {
             max_kept: 0,
             mode: Mode::Pass,
         };
+        let Ok(chosen) = self.finds_address(1) else {
+            let outcome = Outcome::NotSent(NotSent::Connect);
+            self.sent(1, None, began, outcome);
+            return self.failed(1, outcome);
+        };
+        let to = chosen.as_ref().unwrap_or_else(|| route.tool.destination());
         let request = self.outgoing(1, None);
-        let to = route.tool.destination();
         let opened = tokio::select! {
             biased;
             opened = open_tunnel(self.core, to, request, &wish, terms) => opened,
@@ -66,6 +71,7 @@ impl Pass<'_> {
             Opened::Not(Ended::Unclear(why)) => (Outcome::Unclear(why), None),
         };
         self.sent(1, None, began, outcome);
+        self.held = std::mem::take(&mut self.held).ended(outcome, &route, self.core);
         match shown {
             Some(shown) => self.told(reading::word(&route.conf, &shown), 1, shown),
             None => self.failed(1, outcome),

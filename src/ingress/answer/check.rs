@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderName, Method};
+use http::{HeaderMap, HeaderName, Method};
 use http_body::Body as _;
 
 use super::{Guest, NamedBy, Refusal, Visit};
 use crate::call::code::{Code, Repeat, Sent};
+use crate::config::route::Protocol;
 use crate::flow::told::{Problem, Told};
 use crate::ingress::body::Fault;
 use crate::ingress::identify::{self, IdProblem};
@@ -102,9 +103,7 @@ impl<D: Door> Visit<'_, D> {
     fn check_call(&self, route: &D::Route, id: Option<&NamedBy>) -> Result<(), Box<Told>> {
         let head = &self.origin.head;
         let once = route.config().effects.is_once(&head.method);
-        if once && headers::websocket(&head.headers).is_some() {
-            let detail = "A call with effects cannot be a tunnel: nobody could say what became of \
-                          it. Give the WebSocket a route with `effects: none`.";
+        if let Some(detail) = unspoken(route, once, &head.headers) {
             return Err(unseen_told(id, Code::UpgradeRefused, detail));
         }
         let floor = &self.origin.room.floor;
@@ -129,6 +128,27 @@ impl<D: Door> Visit<'_, D> {
         }
         Ok(())
     }
+}
+
+/// What is spoken elsewhere only.
+fn unspoken<R: Faced>(route: &R, once: bool, fields: &HeaderMap) -> Option<&'static str> {
+    let socket = headers::websocket(fields).is_some();
+    if once && socket {
+        return Some(
+            "A call with effects cannot be a tunnel: nobody could say what became of it. Give the \
+             WebSocket a route with `effects: none`.",
+        );
+    }
+    if socket && route.config().upstream.pool.protocol == Protocol::Http2 {
+        return Some(
+            "The tool is spoken to by HTTP/2, which has no such tunnels. Give the WebSocket a \
+             route with `upstream.protocol: http1`.",
+        );
+    }
+    (once && headers::is_grpc(fields)).then_some(
+        "gRPC tells a failure inside a 200, which would be recorded as a success. Give gRPC a \
+         route with `effects: none`.",
+    )
 }
 
 pub(super) fn body_refused(id: Option<&NamedBy>, fault: Fault) -> Box<Told> {

@@ -78,7 +78,7 @@ static ADDRESS_FULL: Full = Full {
 
 /// Lets one line through per [`LOG_EVERY`].
 #[derive(Default)]
-struct Gate {
+pub(in crate::ingress) struct Gate {
     last: Option<Mono>,
     held: u64,
 }
@@ -207,7 +207,7 @@ impl<D: Door> Acceptor<D> {
 
 impl Gate {
     /// Whether a line may be written now, and how many were held back since the last.
-    fn open(&mut self, now: Mono) -> Option<u64> {
+    pub(in crate::ingress) fn open(&mut self, now: Mono) -> Option<u64> {
         if self.last.is_some_and(|last| now.since(last) < LOG_EVERY) {
             self.held += 1;
             return None;

@@ -1,6 +1,6 @@
 //! The states of batches and items: their words, where they lead, and what moves with them.
 
-use super::{BatchState, BatchView, Counts, ItemState, Turn};
+use super::{BatchState, BatchView, Counts, ItemEnd, ItemState, Turn};
 use crate::call::time::Wall;
 use crate::ledger::view::SettledBy;
 
@@ -131,11 +131,12 @@ impl Counts {
     }
 
     /// What an item's end adds besides its state.
-    pub(in crate::ledger) fn how(&mut self, attempts: u32, outcome: &str) {
-        // What was answered by a stored result was not sent for this item.
-        self.retried += i64::from(attempts > 1 && outcome != "replayed");
-        self.by_receipt += i64::from(outcome == "receipt");
-        self.replayed += i64::from(outcome == "replayed");
+    pub(in crate::ledger) fn how(&mut self, end: &ItemEnd) {
+        // What was answered by a stored result, or is another call's, was not sent for this item.
+        let own = end.original.is_none() && *end.outcome != *"replayed";
+        self.retried += i64::from(end.attempts > 1 && own);
+        self.by_receipt += i64::from(*end.outcome == *"receipt");
+        self.replayed += i64::from(*end.outcome == *"replayed");
     }
 
     /// Adds a difference.

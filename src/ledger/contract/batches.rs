@@ -212,7 +212,11 @@ pub(crate) fn an_item_ends_once_and_the_last_one_ends_the_batch(new: Factory) {
     let ends = vec![
         done(1),
         ended(2, ItemState::Done, "receipt", 2),
-        ended(3, ItemState::Refused, "answered", 1),
+        // Another call's sends are not this item's.
+        ItemEnd {
+            original: Some(id("first")),
+            ..ended(3, ItemState::Refused, "answered", 4)
+        },
     ];
     assert_eq!(world.end_items(&batch, "one", ends), 3);
     assert_eq!(

@@ -197,6 +197,7 @@ pub(crate) fn a_discarded_call_stays_unknown_and_is_never_sent(make: Factory) {
     let send = Intention::Send {
         n: 2,
         cause: None,
+        moved: None,
         lease_until: secs(99),
     };
     assert_eq!(world.append(claim, secs(10), send), Written::Stale);

@@ -300,6 +300,7 @@ pub(crate) fn a_refusal_of_an_attempt_sent_again_settles_nothing(make: Factory) 
         let send = Intention::Send {
             n: 2,
             cause: None,
+            moved: None,
             lease_until: secs(60),
         };
         world.applied(round.claim, secs(1), send);

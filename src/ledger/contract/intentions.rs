@@ -9,6 +9,7 @@ fn send(n: u32) -> Intention {
     Intention::Send {
         n,
         cause: Some(Cause::Timeout),
+        moved: None,
         lease_until: secs(60),
     }
 }
@@ -17,6 +18,7 @@ fn first_send() -> Intention {
     Intention::Send {
         n: 1,
         cause: None,
+        moved: None,
         lease_until: secs(60),
     }
 }

@@ -123,6 +123,7 @@ impl Walk {
                     Intention::Send {
                         n: *n,
                         cause: None,
+                        moved: None,
                         lease_until,
                     },
                 )

@@ -24,6 +24,7 @@ fn send(n: u32) -> Intention {
     Intention::Send {
         n,
         cause: None,
+        moved: None,
         lease_until: secs(99),
     }
 }

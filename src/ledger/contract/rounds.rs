@@ -30,6 +30,7 @@ pub(crate) fn a_round_carries_everything_it_needs(make: Factory) {
     let next = Intention::Send {
         n: 2,
         cause: Some(Cause::Connect),
+        moved: None,
         lease_until: secs(60),
     };
     world.applied(claim, secs(1), next);
@@ -208,6 +209,7 @@ pub(crate) fn a_round_may_send_under_its_claim(make: Factory) {
     let send = || Intention::Send {
         n: 2,
         cause: Some(Cause::Connect),
+        moved: None,
         lease_until: secs(500),
     };
     world.applied(due.claim, secs(2), send());

@@ -166,7 +166,7 @@ impl Batch {
             };
             ended += 1;
             self.view.counts.moved(ItemState::Leased, end.state);
-            self.view.counts.how(end.attempts, &end.outcome);
+            self.view.counts.how(&end);
             item.lease = None;
             item.view = ItemView {
                 state: end.state,

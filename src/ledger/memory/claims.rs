@@ -11,12 +11,9 @@ impl Books {
     pub(super) fn begin(&mut self, new: NewCall) -> Begun {
         let names = std::iter::once(&new.client).chain(new.client.formerly());
         let undone: Vec<_> = names
-            .filter_map(|name| {
-                Some((
-                    new.reverses.clone()?,
-                    name.clone(),
-                    Arc::clone(&new.upstream),
-                ))
+            .flat_map(|name| new.addresses().map(move |address| (name, address)))
+            .filter_map(|(name, address)| {
+                Some((new.reverses.clone()?, name.clone(), Arc::clone(address)))
             })
             .collect();
         let now = new.now;
@@ -69,7 +66,7 @@ impl Books {
         let foreign = |row: &Row| {
             row.view.call_id == new.call_id
                 && !client.is_or_was(row.view.client.as_str())
-                && row.view.upstream == new.upstream
+                && new.is_at(&row.view.upstream)
                 && !row.held().is_free(now)
         };
         if new.exclusive_id && self.one_of(&known, foreign).is_some() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::call::outcome::Cause;
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::rule::Held;
@@ -163,6 +164,20 @@ impl Row {
         Known::boxed(same, self.view.clone())
     }
 
+    fn send(&mut self, now: Wall, (n, cause): (u32, Option<Cause>), moved: Option<Arc<str>>) {
+        if let Some(to) = moved {
+            let from = std::mem::replace(&mut self.view.upstream, Arc::clone(&to));
+            self.view.history.push(Entry::Moved { at: now, from, to });
+        }
+        self.view.sends = n;
+        self.view.first_sent.get_or_insert(now);
+        self.view.state = match self.view.dead_letter {
+            None => State::Processing,
+            Some(_) => State::Unknown,
+        };
+        self.view.history.push(Entry::Sent { at: now, n, cause });
+    }
+
     /// Writes an intention that is known to fit.
     pub(super) fn append(&mut self, now: Wall, intention: Intention) {
         if !matches!(intention, Intention::ReleaseLease) {
@@ -172,15 +187,10 @@ impl Row {
             Intention::Send {
                 n,
                 cause,
+                moved,
                 lease_until,
             } => {
-                self.view.sends = n;
-                self.view.first_sent.get_or_insert(now);
-                self.view.state = match self.view.dead_letter {
-                    None => State::Processing,
-                    Some(_) => State::Unknown,
-                };
-                self.view.history.push(Entry::Sent { at: now, n, cause });
+                self.send(now, (n, cause), moved);
                 self.hold(lease_until);
             }
             Intention::Park(how) => self.park(now, how),

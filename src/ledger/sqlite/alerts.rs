@@ -108,7 +108,7 @@ fn fold_differences(db: &Db, watches: &[Watch], now: Wall, limit: usize) -> rusq
 }
 
 fn the_oldest(db: &Db, route: &str) -> rusqlite::Result<Vec<Example>> {
-    let Some((_, (call, life))) = oldest(&db.conn, route)? else {
+    let Some((_, (call, life))) = oldest(db.conn, route)? else {
         return Ok(Vec::new());
     };
     let found = db

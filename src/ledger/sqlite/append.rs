@@ -1,5 +1,7 @@
 //! Intentions: written only under the current claim, each one step.
 
+use std::sync::Arc;
+
 use rusqlite::params;
 
 use super::begin::held_of;
@@ -44,8 +46,12 @@ fn write(
         Intention::Send {
             n,
             cause,
+            moved,
             lease_until,
         } => {
+            if let Some(to) = moved {
+                move_to(db, claim, now, to)?;
+            }
             note_send(db, claim, now, (*n, *cause), parked)?;
             hold(db, claim.row, *lease_until, parked)?;
         }
@@ -127,6 +133,20 @@ fn note_send(
         history::write(db, claim.row, claim.life, &sent)?;
     }
     Ok(())
+}
+
+/// From now on the call is one of this address: asked, sent again and undone there.
+fn move_to(db: &Db, claim: Claim, now: Wall, to: &Arc<str>) -> rusqlite::Result<()> {
+    let from = db
+        .conn
+        .prepare_cached("SELECT upstream FROM calls WHERE id = ?1")?
+        .query_row([claim.row.0], |row| words::text(row, 0))?;
+    db.conn
+        .prepare_cached("UPDATE calls SET upstream = ?2 WHERE id = ?1")?
+        .execute(params![claim.row.0, &**to])?;
+    let to = Arc::clone(to);
+    let moved = Entry::Moved { at: now, from, to };
+    history::write(db, claim.row, claim.life, &moved)
 }
 
 fn hold(db: &Db, row: RowId, lease_until: Wall, parked: bool) -> rusqlite::Result<()> {

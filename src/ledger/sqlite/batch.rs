@@ -123,7 +123,7 @@ impl Batches for SqliteLedger {
 }
 
 fn open(db: &Db, new: &NewBatch) -> rusqlite::Result<Opened> {
-    if let Some(found) = named(&db.conn, &new.name)? {
+    if let Some(found) = named(db.conn, &new.name)? {
         let same = new.client.is_or_was(found.client.as_str()) && found.route == new.route;
         return Ok(if same {
             Opened::Known(found)
@@ -143,12 +143,12 @@ fn open(db: &Db, new: &NewBatch) -> rusqlite::Result<Opened> {
         new.workers,
         new.now.0
     ])?;
-    let made = numbered(&db.conn, BatchId(id))?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    let made = numbered(db.conn, BatchId(id))?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
     Ok(Opened::New(made))
 }
 
 fn loaded(db: &Db, batch: BatchId, now: Wall) -> rusqlite::Result<Option<BatchView>> {
-    let Some(mut view) = numbered(&db.conn, batch)? else {
+    let Some(mut view) = numbered(db.conn, batch)? else {
         return Ok(None);
     };
     if view.state == BatchState::Loading {
@@ -160,7 +160,7 @@ fn loaded(db: &Db, batch: BatchId, now: Wall) -> rusqlite::Result<Option<BatchVi
 }
 
 fn take_turn(db: &Db, name: &str, turn: Turn, now: Wall) -> rusqlite::Result<Option<Turned>> {
-    let Some(mut view) = named(&db.conn, name)? else {
+    let Some(mut view) = named(db.conn, name)? else {
         return Ok(None);
     };
     let Some(state) = view.state.after(turn) else {

@@ -7,7 +7,8 @@
 
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::db::Db;
+use super::db::{Db, Hot};
+use super::recent::Met;
 use super::{read, reversal, words};
 use crate::call::id::{ClientName, Fingerprint};
 use crate::call::receipt::State;
@@ -98,7 +99,7 @@ fn claim(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun> {
             forget_alias(db, new, client)?;
         }
     }
-    let shared = |other: &Standing| other.upstream == *new.upstream && !other.held.is_free(new.now);
+    let shared = |other: &Standing| new.is_at(&other.upstream) && !other.held.is_free(new.now);
     if new.exclusive_id && others.iter().any(shared) {
         return Ok(Begun::Foreign);
     }
@@ -142,13 +143,10 @@ fn names(client: &ClientName) -> impl Iterator<Item = &ClientName> {
 
 /// Whether any client uses the id, or has undone it.
 fn is_known(db: &Db, new: &NewCall) -> rusqlite::Result<bool> {
-    db.conn
-        .prepare_cached(
-            "SELECT 1 FROM calls WHERE call_id = ?1 \
-             UNION ALL SELECT 1 FROM aliases WHERE call_id = ?1 \
-             UNION ALL SELECT 1 FROM never_send WHERE call_id = ?1",
-        )?
-        .exists([new.call_id.as_str()])
+    let sql = "SELECT 1 FROM calls WHERE call_id = ?1 \
+               UNION ALL SELECT 1 FROM aliases WHERE call_id = ?1 \
+               UNION ALL SELECT 1 FROM never_send WHERE call_id = ?1";
+    db.hot(Hot::IsKnown, sql)?.exists([new.call_id.as_str()])
 }
 
 /// Writes a new row, unless an index is in the way.
@@ -164,7 +162,7 @@ fn insert(
         idempotency_key, business_key, trace, credential, method, target, request_headers, \
         request_body, scope) VALUES (?1, ?2, ?3, 1, 1, ?4, 1, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?11, \
         ?8, ?8, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)";
-    let written = db.conn.prepare_cached(sql)?.execute(params![
+    let written = db.hot(Hot::Insert, sql)?.execute(params![
         row.0,
         new.call_id.as_str(),
         new.client.as_str(),
@@ -211,6 +209,9 @@ fn reclaim(
         fence: old.held.fence.saturating_add(1),
     };
     keep_life(db, old.row)?;
+    db.conn
+        .prepare_cached("DELETE FROM replies WHERE call = ?1")?
+        .execute([old.row.0])?;
     let sql = "UPDATE calls SET life = ?2, fence = ?3, state = ?4, binds = 1, key_binds = ?5, \
         parked = 0, promised = ?6, sends = ?7, touched_at = ?8, window_ms = ?9, purge_at = NULL, \
         owner = ?10, lease_until = ?11, received_at = ?8, updated_at = ?8, first_sent_at = ?12, \
@@ -282,12 +283,17 @@ fn window_ms(new: &NewCall) -> i64 {
 
 /// The call that was there before. A replay of a settled one makes its window run anew.
 fn known(db: &Db, standing: &Standing, now: Wall) -> rusqlite::Result<Box<Known>> {
-    if let Some(touched) = standing.held.renewed(now).filter(|_| standing.same) {
+    let mut held = standing.held;
+    if let Some(touched) = held.renewed(now).filter(|_| standing.same) {
         db.conn
             .prepare_cached("UPDATE calls SET touched_at = ?2 WHERE id = ?1")?
             .execute(params![standing.row.0, touched.0])?;
+        held = held.touched_at(touched);
     }
-    let call = read::call(&db.conn, standing.row)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    let call = read::call(db.conn, standing.row)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    if let Some(met) = Met::of(held, &call) {
+        db.meet(met);
+    }
     Ok(Box::new(Known {
         same_request: standing.same,
         call,
@@ -382,7 +388,7 @@ fn alike(db: &Db, new: &NewCall) -> rusqlite::Result<Option<Standing>> {
     }
     let sql = "SELECT id, client, route FROM calls INDEXED BY calls_alike \
                WHERE fingerprint = ?1 AND parked = 1 AND purge_at IS NULL ORDER BY id";
-    let mut statement = db.conn.prepare_cached(sql)?;
+    let mut statement = db.hot(Hot::Alike, sql)?;
     let mut rows = statement.query([new.fingerprint.0])?;
     while let Some(row) = rows.next()? {
         let (client, route) = (row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);

@@ -106,9 +106,9 @@ fn claim(
         fence,
     };
     history::write(db, row, life, &entry)?;
-    let call = read::call(&db.conn, row)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
-    let (request, policy) = read::request(&db.conn, row)?;
-    let undo = reversal::request(&db.conn, row, life)?;
+    let call = read::call(db.conn, row)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    let (request, policy) = read::request(db.conn, row)?;
+    let undo = reversal::request(db.conn, row, life)?;
     Ok(Due {
         claim: Claim { row, life, fence },
         call,

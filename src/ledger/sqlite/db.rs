@@ -1,11 +1,13 @@
 //! The writing connection with the little it remembers besides the file.
 
+use std::cell::{RefCell, RefMut};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, PrepFlags, Statement};
 
+use super::recent::{Met, Recent};
 use crate::ledger::RowId;
 
 /// Snapshots remembered with their row; past this the memory starts over. Reloads make new ones,
@@ -13,10 +15,14 @@ use crate::ledger::RowId;
 const POLICIES_MAX: usize = 1_024;
 
 /// The writer's side of the file. Lives in the writer's thread alone.
-pub(super) struct Db {
-    pub(super) conn: Connection,
+pub(super) struct Db<'c> {
+    pub(super) conn: &'c Connection,
     /// How long ended dead letters stay.
     pub(super) retention: Duration,
+    /// Settled calls that were met by this group's repeats.
+    met: RefCell<Vec<Met>>,
+    recent: Arc<Recent>,
+    hot: [RefCell<Option<Statement<'c>>>; Hot::COUNT],
     last_row: i64,
     policies: HashMap<Arc<str>, i64>,
     /// The snapshot of the last call: most calls share one, and comparing addresses is cheaper
@@ -24,18 +30,91 @@ pub(super) struct Db {
     last_policy: Option<(Arc<str>, i64)>,
 }
 
-impl Db {
-    pub(super) fn new(conn: Connection, retention: Duration) -> rusqlite::Result<Self> {
-        let last: i64 = conn.query_row("SELECT coalesce(max(id), 0) FROM calls", [], |row| {
+/// What the writer starts with.
+pub(super) struct Start {
+    pub(super) conn: Connection,
+    pub(super) retention: Duration,
+    pub(super) recent: Arc<Recent>,
+    last_row: i64,
+}
+
+/// Statements that every call needs. They are held for good, because finding one among all the
+/// prepared ones means hashing its text, twice: as much work as a small statement itself.
+#[derive(Clone, Copy)]
+pub(super) enum Hot {
+    Begin,
+    Commit,
+    IsKnown,
+    Alike,
+    Insert,
+    Settle,
+    Reply,
+}
+
+impl Hot {
+    const COUNT: usize = Self::Reply as usize + 1;
+}
+
+impl Start {
+    pub(super) fn new(
+        mut conn: Connection,
+        retention: Duration,
+        recent: &Arc<Recent>,
+    ) -> rusqlite::Result<Self> {
+        let last_row = conn.query_row("SELECT coalesce(max(id), 0) FROM calls", [], |row| {
             row.get(0)
         })?;
+        recent.watch(&mut conn)?;
         Ok(Self {
             conn,
             retention,
-            last_row: last,
+            recent: Arc::clone(recent),
+            last_row,
+        })
+    }
+}
+
+impl<'c> Db<'c> {
+    pub(super) fn new(start: &'c Start) -> Self {
+        Self {
+            conn: &start.conn,
+            retention: start.retention,
+            met: RefCell::default(),
+            recent: Arc::clone(&start.recent),
+            hot: std::array::from_fn(|_| RefCell::new(None)),
+            last_row: start.last_row,
             policies: HashMap::new(),
             last_policy: None,
-        })
+        }
+    }
+
+    /// The statement that is always `sql`, compiled once.
+    pub(super) fn hot(&self, which: Hot, sql: &str) -> rusqlite::Result<RefMut<'_, Statement<'c>>> {
+        let mut slot = self.hot[which as usize].borrow_mut();
+        if slot.is_none() {
+            let flags = PrepFlags::SQLITE_PREPARE_PERSISTENT;
+            *slot = Some(self.conn.prepare_with_flags(sql, flags)?);
+        }
+        Ok(RefMut::map(slot, |slot| {
+            slot.as_mut().expect("it was filled just now")
+        }))
+    }
+
+    /// Notes a settled call that a repeat has met; remembered once the group is durable.
+    pub(super) fn meet(&self, met: Met) {
+        self.met.borrow_mut().push(met);
+    }
+
+    /// Something besides its row was written about a call.
+    pub(super) fn changed(&self, row: RowId) {
+        self.recent.forget(row);
+    }
+
+    /// The group is durable: what its repeats have met need not be read again.
+    pub(super) fn remember(&mut self) {
+        for met in self.met.get_mut().drain(..) {
+            self.recent.keep(met);
+        }
     }
 
     /// A row number that no call of this process had before. Given out here and not by SQLite,
@@ -86,6 +165,7 @@ impl Db {
 
     /// Undoes what is open, and forgets what may have been undone with it.
     pub(super) fn roll_back(&mut self) {
+        self.met.get_mut().clear();
         self.policies.clear();
         self.last_policy = None;
         if !self.conn.is_autocommit() {

@@ -6,11 +6,11 @@
 use rusqlite::params;
 
 use super::begin::held_of;
-use super::db::Db;
+use super::db::{Db, Hot};
 use super::reply::Columns;
 use super::{history, words};
 use crate::ledger::rule::Weight;
-use crate::ledger::{DeadState, Entry, Fact, FactWritten, News, Reply, SettledBy, Verdict};
+use crate::ledger::{DeadState, Entry, Fact, FactWritten, News, Reply, RowId, SettledBy, Verdict};
 
 /// Applies a fact to an open call; records it as a difference where it contradicts.
 pub(super) fn fact(db: &Db, fact: &Fact) -> rusqlite::Result<FactWritten> {
@@ -61,29 +61,28 @@ enum InLine {
     OrParked,
 }
 
+/// The end of a call: what else is set, and of which calls.
+macro_rules! settle {
+    ($more:literal, $and:literal) => {
+        concat!(
+            "UPDATE calls SET state = ?3, binds = ?4, key_binds = key_binds AND ?5, \
+             touched_at = max(touched_at, ?6), purge_at = max(touched_at, ?6) + window_ms, \
+             updated_at = ?6, settled_at = ?6, settled_by = ?7, first_ended_at = ?8, \
+             first_outcome = ?9, first_took_ms = ?10, reply_status = ?11, reply_bytes = ?12, \
+             reply_sha256 = ?13",
+            $more,
+            " WHERE id = ?1 AND life = ?2 AND settled_at IS NULL",
+            $and
+        )
+    };
+}
+
 fn settle(
     db: &Db,
     fact: &Fact,
     first_end: Option<&Entry>,
     which: InLine,
 ) -> rusqlite::Result<bool> {
-    macro_rules! settle {
-        ($and:literal) => {
-            concat!(
-                "UPDATE calls SET state = ?3, binds = ?4, key_binds = key_binds AND ?5, \
-                 touched_at = max(touched_at, ?6), purge_at = max(touched_at, ?6) + window_ms, \
-                 updated_at = ?6, settled_at = ?6, settled_by = ?7, first_ended_at = ?8, \
-                 first_outcome = ?9, first_took_ms = ?10, reply_status = ?11, reply_bytes = ?12, \
-                 reply_sha256 = ?13, reply_headers = ?14, reply_body = ?15, document = ?16 \
-                 WHERE id = ?1 AND life = ?2 AND settled_at IS NULL",
-                $and
-            )
-        };
-    }
-    let sql = match which {
-        InLine::Only => settle!(" AND parked = 0"),
-        InLine::OrParked => settle!(""),
-    };
     let (reply, by, document) = parts(&fact.news);
     let reply = Columns::of(reply);
     let (ended_at, outcome, took) = match first_end {
@@ -97,14 +96,16 @@ fn settle(
         _ => (None, None, None),
     };
     let bindings = fact.news.bindings();
-    let written = db.conn.prepare_cached(sql)?.execute(params![
+    let state = fact.news.verdict().state();
+    let by = words::settled_by_text(by);
+    let values = params![
         fact.row.0,
         fact.life,
-        fact.news.verdict().state().as_str(),
+        state.as_str(),
         bindings.id,
         bindings.key,
         fact.now.0,
-        words::settled_by_text(by),
+        by,
         ended_at,
         outcome,
         took,
@@ -114,8 +115,34 @@ fn settle(
         reply.headers,
         reply.body,
         document,
-    ])?;
-    Ok(written == 1)
+    ];
+    match which {
+        InLine::Only => {
+            let sql = settle!("", " AND parked = 0");
+            let written = db.hot(Hot::Settle, sql)?.execute(&values[..13])?;
+            if written == 1 && (reply.headers.is_some() || document.is_some()) {
+                keep(db, fact.row, &reply, document)?;
+            }
+            Ok(written == 1)
+        }
+        InLine::OrParked => {
+            let sql = settle!(
+                ", reply_headers = ?14, reply_body = ?15, document = ?16",
+                ""
+            );
+            let written = db.conn.prepare_cached(sql)?.execute(values)?;
+            Ok(written == 1)
+        }
+    }
+}
+
+/// Keeps what the end of a call in line brought, beside the call.
+fn keep(db: &Db, row: RowId, reply: &Columns<'_>, document: Option<&[u8]>) -> rusqlite::Result<()> {
+    let sql = "INSERT OR REPLACE INTO replies (call, kept_headers, kept_body, kept_document) \
+               VALUES (?1, ?2, ?3, ?4)";
+    db.hot(Hot::Reply, sql)?
+        .execute(params![row.0, reply.headers, reply.body, document])?;
+    Ok(())
 }
 
 fn parts(news: &News) -> (Option<&Reply>, SettledBy, Option<&[u8]>) {

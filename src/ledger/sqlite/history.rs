@@ -43,6 +43,10 @@ impl<'a> Line<'a> {
             Entry::Sent { n, cause, .. } => Self::new("sent")
                 .n(*n)
                 .word(cause.map(|cause| cause.as_str())),
+            Entry::Moved { from, to, .. } => Self {
+                detail: Some(to),
+                ..Self::new("moved").word(Some(from))
+            },
             Entry::Ended {
                 n,
                 took,
@@ -121,6 +125,7 @@ impl<'a> Line<'a> {
 }
 
 fn insert(db: &Db, row: RowId, life: u32, at: Wall, line: &Line<'_>) -> rusqlite::Result<()> {
+    db.changed(row);
     let sql = "INSERT INTO history (call, life, seq, at, kind, n, word, doubt, status, ms, late, \
         detail) VALUES (?1, ?2, coalesce((SELECT max(seq) FROM history WHERE call = ?1 AND \
         life = ?2), 0) + 1, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
@@ -149,6 +154,7 @@ pub(super) fn differ(
     kind: Contradiction,
     told: &str,
 ) -> rusqlite::Result<bool> {
+    db.changed(row);
     let sql = "INSERT INTO differences (call, life, kind, at, told) VALUES (?1, ?2, ?3, ?4, ?5) \
                ON CONFLICT DO NOTHING";
     let written =

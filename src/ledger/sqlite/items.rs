@@ -39,7 +39,7 @@ pub(super) fn add(
     now: Wall,
     items: &[NewItem],
 ) -> rusqlite::Result<Added> {
-    let view = numbered(&db.conn, batch)?;
+    let view = numbered(db.conn, batch)?;
     let Some(mut view) = view.filter(|view| view.state != BatchState::Cancelled) else {
         return Ok(Added::Closed);
     };
@@ -116,7 +116,7 @@ pub(super) fn claim(
     lease_until: Wall,
     limit: usize,
 ) -> rusqlite::Result<Vec<ItemDue>> {
-    let view = numbered(&db.conn, batch)?;
+    let view = numbered(db.conn, batch)?;
     let Some(mut view) = view.filter(|view| view.state == BatchState::Running) else {
         return Ok(Vec::new());
     };
@@ -185,7 +185,7 @@ pub(super) fn end(
     now: Wall,
     ends: &[ItemEnd],
 ) -> rusqlite::Result<u64> {
-    let Some(mut view) = numbered(&db.conn, batch)? else {
+    let Some(mut view) = numbered(db.conn, batch)? else {
         return Ok(0);
     };
     let sql = "UPDATE batch_items SET state = ?3, updated_at = ?4, attempts = ?5, status = ?6, \
@@ -207,7 +207,7 @@ pub(super) fn end(
         if db.conn.prepare_cached(sql)?.execute(values)? > 0 {
             ended += 1;
             view.counts.moved(ItemState::Leased, end.state);
-            view.counts.how(end.attempts, &end.outcome);
+            view.counts.how(end);
         }
     }
     if ended > 0 {
@@ -224,7 +224,7 @@ pub(super) fn give_back(
     now: Wall,
     lines: &[u32],
 ) -> rusqlite::Result<u64> {
-    let Some(mut view) = numbered(&db.conn, batch)? else {
+    let Some(mut view) = numbered(db.conn, batch)? else {
         return Ok(0);
     };
     let sql = "UPDATE batch_items SET state = 'WAITING', owner = NULL, lease_until = NULL \
@@ -268,7 +268,7 @@ pub(super) fn recover(db: &Db, owner: &Owner, now: Wall, dead: OwnerTest) -> rus
 }
 
 pub(super) fn cancel(db: &Db, batch: BatchId, now: Wall, limit: usize) -> rusqlite::Result<u64> {
-    let view = numbered(&db.conn, batch)?;
+    let view = numbered(db.conn, batch)?;
     let Some(mut view) = view.filter(|view| view.state == BatchState::Cancelled) else {
         return Ok(0);
     };
@@ -304,7 +304,7 @@ pub(super) fn follow(db: &Db, look: &FollowLook, now: Wall) -> rusqlite::Result<
         next: None,
     };
     let batch = look.batch;
-    let Some(mut view) = numbered(&db.conn, batch)? else {
+    let Some(mut view) = numbered(db.conn, batch)? else {
         return Ok(over);
     };
     let sql = "SELECT id, call_id FROM batch_items WHERE state = 'UNRESOLVED' \

@@ -24,8 +24,9 @@ use crate::ledger::{
 const CALL: &str = "SELECT id, life, call_id, source, client, route, upstream, idempotency_key, \
     business_key, fingerprint, trace, state, binds, owner, lease_until, received_at, updated_at, \
     first_sent_at, sends, first_ended_at, first_outcome, first_took_ms, settled_at, settled_by, \
-    reply_status, reply_bytes, reply_sha256, reply_headers, reply_body, document, parked, promised \
-    FROM calls";
+    reply_status, reply_bytes, reply_sha256, coalesce(kept_headers, reply_headers), \
+    coalesce(kept_body, reply_body), coalesce(kept_document, document), parked, promised \
+    FROM calls LEFT JOIN replies ON replies.call = calls.id";
 
 /// One call by its row, with everything known about its current life.
 pub(super) fn call(conn: &Connection, row: RowId) -> rusqlite::Result<Option<CallView>> {
@@ -231,6 +232,11 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
             at,
             n: row.get(2)?,
             cause: words::optional_word(row, 3, words::cause)?,
+        },
+        "moved" => Entry::Moved {
+            at,
+            from: words::text(row, 3)?,
+            to: detail.ok_or_else(|| words::damaged(8, "nothing"))?,
         },
         "ended" => Entry::Ended {
             at,

@@ -99,11 +99,12 @@ pub(super) fn request(
 pub(super) fn mark(db: &Db, new: &NewCall, undone: &CallId) -> rusqlite::Result<()> {
     let sql = "INSERT OR IGNORE INTO never_send (call_id, client, upstream, by, at) \
                VALUES (?1, ?2, ?3, ?4, ?5)";
-    for client in names(new) {
+    // The undone call may arrive at any of the tool's addresses.
+    for (client, address) in names(new).flat_map(|name| new.addresses().map(move |at| (name, at))) {
         db.conn.prepare_cached(sql)?.execute(params![
             undone.as_str(),
             client.as_str(),
-            &*new.upstream,
+            &**address,
             new.call_id.as_str(),
             new.now.0
         ])?;

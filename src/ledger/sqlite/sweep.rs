@@ -131,6 +131,7 @@ fn remove(db: &Db, row: i64) -> rusqlite::Result<()> {
         "DELETE FROM aliases WHERE call = ?1",
         "DELETE FROM lives WHERE call = ?1",
         "DELETE FROM reversals WHERE call = ?1",
+        "DELETE FROM replies WHERE call = ?1",
         "DELETE FROM audit WHERE call = ?1",
         "DELETE FROM calls WHERE id = ?1",
     ] {

@@ -1,10 +1,12 @@
 //! The contract suite on SQLite, and what only a file can do wrong.
 
 mod crash;
+mod figures;
 mod group;
 mod growth;
 mod inspection;
 mod opening;
+mod repeats;
 mod stopped;
 mod trouble;
 mod waiting;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rusqlite::ErrorCode;
 
 use super::checkpoint;
-use super::db::Db;
+use super::db::{Db, Hot, Start};
 use super::open::FileLock;
 use super::shared::Shared;
 use crate::crash::{self, Point};
@@ -101,18 +101,20 @@ impl Failure {
 }
 
 /// The writer's thread: until the queue is closed and empty.
-pub(super) fn run(mut db: Db, shared: &Arc<Shared>, lock: FileLock) {
+pub(super) fn run(start: Start, shared: &Arc<Shared>, lock: FileLock) {
     let ended = EndOfWriter { shared };
+    let mut db = Db::new(&start);
     let mut group = Vec::with_capacity(GROUP_MAX);
     while shared.writes.take(&mut group, GROUP_MAX) {
         write_group(&mut db, shared, &mut group);
-        checkpoint::finish(&db.conn, shared);
+        checkpoint::finish(db.conn, shared);
     }
     // What the planner learnt and what the WAL holds; both can be done again at the next start.
     let _ = db
         .conn
         .execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE)");
     drop(db);
+    drop(start);
     // Before the waiters of `close` are told, so that they find the file free.
     drop(lock);
     drop(ended);
@@ -165,16 +167,17 @@ fn commit(db: &mut Db, shared: &Shared, group: &mut [Box<dyn Work>]) -> Result<(
 
 /// Does a group in one transaction; after an error nothing of it is left.
 fn attempt(db: &mut Db, group: &mut [Box<dyn Work>]) -> Result<(), Failure> {
-    let done = execute(db, "BEGIN IMMEDIATE")
+    let done = execute(db, Hot::Begin, "BEGIN IMMEDIATE")
         .map_err(|error| Failure::Group(write_error(error)))
         .and_then(|()| run_all(db, group))
         .and_then(|()| {
             crash::at(Point::Committing);
-            execute(db, "COMMIT").map_err(|error| Failure::Group(write_error(error)))
+            execute(db, Hot::Commit, "COMMIT").map_err(|error| Failure::Group(write_error(error)))
         });
     if done.is_err() {
         db.roll_back();
     } else {
+        db.remember();
         crash::at(Point::Committed);
     }
     done
@@ -192,8 +195,8 @@ fn run_all(db: &mut Db, group: &mut [Box<dyn Work>]) -> Result<(), Failure> {
     }
 }
 
-fn execute(db: &Db, sql: &str) -> rusqlite::Result<()> {
-    db.conn.prepare_cached(sql)?.execute([]).map(drop)
+fn execute(db: &Db, which: Hot, sql: &str) -> rusqlite::Result<()> {
+    db.hot(which, sql)?.execute([]).map(drop)
 }
 
 /// What SQLite said while something was being written.

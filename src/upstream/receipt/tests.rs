@@ -16,6 +16,7 @@ fn pointer(text: &str) -> JsonPointer {
 fn rule() -> ReceiptRule {
     ReceiptRule {
         elsewhere: None,
+        at_root: false,
         path: Template::parse("/receipts/{call_id}").unwrap(),
         method: Method::GET,
         body: None,

@@ -125,6 +125,12 @@ fn pieces(bytes: &[u8], splits: &[prop::sample::Index]) -> Vec<Bytes> {
 /// by hyper's task at once, by the plain client when it looks, and so are bytes too many. How much
 /// of a request is out when an early answer ends the exchange is a matter of turns, and so is
 /// whether the head of an answer that breaks off was passed on before.
+///
+/// None of that is a judgement about the call. An early answer is complete or it is none, for both;
+/// what is still unsent then dies with the connection, which `closing` holds. An end behind a
+/// complete answer cannot take it back: the kernel gives out what it has before it tells of a
+/// reset, and a connection is looked at before it is used again. An answer that breaks off is
+/// unclear whether its head was passed on or not.
 fn both(script: &Script) -> (Outcome, Outcome) {
     let mut plain = run(script, false);
     let mut hyper = run(script, true);

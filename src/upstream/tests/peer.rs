@@ -9,7 +9,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::config::route::{Endpoint, HostMode, PoolConfig, Upstream, UpstreamKind};
+use crate::config::route::{Endpoint, HostMode, PoolConfig, Protocol, Upstream, UpstreamKind};
 
 pub(in crate::upstream) struct Peer(TcpListener);
 
@@ -181,12 +181,17 @@ pub(in crate::upstream) fn upstream(endpoint: &Endpoint) -> Upstream {
         pool: PoolConfig {
             idle: Duration::from_secs(15),
             max_idle: 256,
+            protocol: Protocol::Http1,
         },
         late_max: 64,
         tenant_header: None,
         concurrency: None,
         retry_budget: None,
         formerly: Vec::new(),
+        others: Vec::new(),
+        shared_state: false,
+        resolve: Duration::from_secs(30),
+        ejection: None,
     }
 }
 

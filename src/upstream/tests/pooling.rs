@@ -225,6 +225,52 @@ async fn join_all(exchanges: impl Iterator<Item = Exchange>) -> Vec<Ended> {
     ended
 }
 
+/// A way to the tool that died without a word takes every idle connection with it: after one
+/// request that was not answered in time none of them is used, except what has shown since that it
+/// lives.
+#[tokio::test]
+async fn after_a_silent_request_the_next_one_uses_no_connection_that_rested_meanwhile() {
+    let rig = Rig::new().await;
+    let mut socks = Vec::new();
+    let prime = async {
+        for _ in 0..3 {
+            socks.push(rig.peer.accept().await);
+        }
+        for sock in &mut socks {
+            sock.request().await;
+            sock.write(OK).await;
+        }
+    };
+    let exchanges = (0..3).map(|_| rig.send(post(b"prime"), TERMS));
+    let (ended, ()) = tokio::join!(join_all(exchanges), prime);
+    ended.into_iter().for_each(|ended| drop(collected(ended)));
+    let to = rig.tool.destination();
+    assert_eq!(to.idle_connections(), 3);
+    let left = rig.core.clock.mono();
+    let mut silent = rig.send(post(b"silent"), TERMS);
+    let patience = tokio::time::sleep(Duration::from_millis(30));
+    tokio::select! {
+        ended = &mut silent => panic!("nobody answers: {ended:?}"),
+        () = patience => {}
+    }
+    assert!(silent.written());
+    to.distrust(left);
+    // It stays open and may still speak; the next one dials.
+    let (ended, mut sock) = rig.exchange_keeping(OK, TERMS).await;
+    collected(ended);
+    assert_eq!(
+        to.idle_connections(),
+        1,
+        "only the one that has answered since"
+    );
+    let (ended, ()) = tokio::join!(rig.send(post(b"again"), TERMS), async {
+        sock.request().await;
+        sock.write(OK).await;
+    });
+    collected(ended);
+    drop(silent);
+}
+
 /// C61g: idle connections expire by our own timer, before the tool closes them under a request.
 #[tokio::test]
 async fn an_idle_connection_expires_without_anybody_looking() {

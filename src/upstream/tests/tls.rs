@@ -3,22 +3,24 @@
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
+use rustls::{HandshakeKind, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::*;
 use crate::config::route::{CaFile, Upstream};
 use crate::upstream::SetupError;
 
-struct Authority {
+pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    pem: String,
+    pub(super) pem: String,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -30,11 +32,16 @@ impl Authority {
     }
 
     fn acceptor(&self, name: &str) -> TlsAcceptor {
+        self.offering(name, &[])
+    }
+
+    /// One that offers these protocols (ALPN).
+    pub(super) fn offering(&self, name: &str, protocols: &[&[u8]]) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
+        let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
@@ -43,11 +50,12 @@ impl Authority {
                 PrivateKeyDer::Pkcs8(key.serialize_der().into()),
             )
             .unwrap();
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         TlsAcceptor::from(Arc::new(config))
     }
 }
 
-fn https(peer: &Peer, ca: Option<&str>) -> Upstream {
+pub(super) fn https(peer: &Peer, ca: Option<&str>) -> Upstream {
     let mut upstream = peer::upstream(&peer.endpoint());
     upstream.endpoint.https = true;
     upstream.ca = ca.map(|pem| CaFile {
@@ -59,9 +67,14 @@ fn https(peer: &Peer, ca: Option<&str>) -> Upstream {
 
 async fn serve(peer: &Peer, acceptor: &TlsAcceptor, times: usize) -> usize {
     let tcp = peer.accept_tcp().await;
-    let Ok(mut tls) = acceptor.accept(tcp).await else {
+    let Ok(tls) = acceptor.accept(tcp).await else {
         return 0;
     };
+    answer(tls, times).await
+}
+
+/// Answers so many requests, as long as there are any.
+pub(super) async fn answer(mut tls: TlsStream<TcpStream>, times: usize) -> usize {
     let mut served = 0;
     let mut read = Vec::new();
     while served < times {
@@ -99,6 +112,37 @@ async fn a_tool_with_a_certificate_of_our_own_ca_is_spoken_to_and_kept() {
     // One connection carries all three.
     let ((), served) = tokio::join!(calls, serve(&peer, &acceptor, 3));
     assert_eq!(served, 3);
+}
+
+#[tokio::test]
+async fn a_new_connection_resumes_the_session_of_an_earlier_one() {
+    let authority = Authority::new();
+    let acceptor = authority.acceptor("127.0.0.1");
+    let peer = Peer::bind().await;
+    let core = Core::start(0, Clock::start());
+    let tool = Tool::new(&https(&peer, Some(&authority.pem)), 1).unwrap();
+    let mut kinds = Vec::new();
+    for _ in 0..3 {
+        let mut exchange = Exchange::new(&core, tool.destination(), post(b"hello"), TERMS);
+        let server = async {
+            let tls = acceptor.accept(peer.accept_tcp().await).await.unwrap();
+            let kind = tls.get_ref().1.handshake_kind();
+            // It answers once and hangs up.
+            assert_eq!(answer(tls, 1).await, 1);
+            kind
+        };
+        let (answer, kind) = tokio::join!(&mut exchange, server);
+        assert_eq!(&collected(answer).body[..], b"ok");
+        kinds.push(kind.unwrap());
+    }
+    assert_eq!(
+        kinds,
+        [
+            HandshakeKind::Full,
+            HandshakeKind::Resumed,
+            HandshakeKind::Resumed
+        ]
+    );
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use super::*;
 use crate::upstream::Upload;
 
 /// A body fed through a channel, as a caller's is.
-mod futures_stream {
+pub(super) mod futures_stream {
     use std::pin::Pin;
     use std::task::{Context, Poll};
 
@@ -19,10 +19,10 @@ mod futures_stream {
     use http_body::{Body, Frame};
     use tokio::sync::mpsc;
 
-    pub(super) struct Fed<E>(mpsc::UnboundedReceiver<Result<Frame<Bytes>, E>>);
-    pub(super) type Feeder<E> = mpsc::UnboundedSender<Result<Frame<Bytes>, E>>;
+    pub(in crate::upstream::tests) struct Fed<E>(mpsc::UnboundedReceiver<Result<Frame<Bytes>, E>>);
+    pub(in crate::upstream::tests) type Feeder<E> = mpsc::UnboundedSender<Result<Frame<Bytes>, E>>;
 
-    pub(super) fn channel_body<E>() -> (Feeder<E>, Fed<E>) {
+    pub(in crate::upstream::tests) fn channel_body<E>() -> (Feeder<E>, Fed<E>) {
         let (tx, rx) = mpsc::unbounded_channel();
         (tx, Fed(rx))
     }

@@ -121,9 +121,7 @@ fn restart_after_restart_under_load_fails_no_request() {
     seen.judge(began.elapsed(), (&switches, rate), &living);
     done_once(&tool);
     for n in 1..=switches.len() {
-        let let_go = living.said("the ledger was let go", n);
-        let took = let_go["took_ms"].as_u64();
-        assert!(took.is_some_and(|ms| ms < 1_000), "{let_go}");
+        super::in_time(&living.said("the ledger was let go", n));
     }
     assert!(living.first_ends().success());
     living.end();
@@ -186,7 +184,9 @@ impl Seen {
         );
         let log = living.log.tail();
         assert!(failed.is_empty(), "{}\n{log}", failed.join("\n"));
-        assert!(p99 < Duration::from_secs(2), "p99 of the switch: {p99:?}");
+        let slack = if cfg!(debug_assertions) { 2 } else { 1 };
+        let most = slack * Duration::from_secs(2);
+        assert!(p99 < most, "p99 of the switch: {p99:?}");
     }
 }
 

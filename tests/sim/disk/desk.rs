@@ -1,5 +1,7 @@
 //! The operators' verbs on the simulated disk: handed through, on the disk's terms.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use callgate::ledger::Desk;
 use callgate::ledger::desk::job::{
@@ -67,7 +69,16 @@ impl Desk for Book {
 
     fn take_items(&self, id: JobId, owner: Owner, limit: usize) -> Pending<Vec<Taken>> {
         let what = self.tell(|| format!("job {} takes", id.0));
-        self.write(what, move |ledger| ledger.take_items(id, owner, limit))
+        let again = Arc::clone(&self.world.lock().bulk_again);
+        let taken = self.write(what, move |ledger| {
+            let taken = ledger.take_items(id, owner, limit).wait();
+            let items = taken.iter().flatten();
+            let resumed = items.filter(|item| item.again).count();
+            again.fetch_add(resumed as u64, Ordering::Relaxed);
+            Pending::ready(taken)
+        });
+        self.world.lock().may_die_of_a_job(25);
+        taken
     }
 
     fn end_item(&self, id: JobId, seq: u32, now: Wall, end: ItemEnd) -> Pending<()> {

@@ -1,7 +1,7 @@
 //! The course of the demonstration against two stand-ins for the gateway and its batches: a careful
 //! one that sends again only after the tool has twice said that it never heard of the call, and a
-//! hasty one that sends again at once. The first shows that a gateway can be clean against this tool, the second
-//! that one which is not is found out. The real gateway is no part of these tests.
+//! hasty one that sends again at once. The first shows that a gateway can be clean against this
+//! tool, the second that one which is not is found out. The real gateway is no part of these tests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -22,6 +22,26 @@ keys! {
         /// off: the bound stands at max; aimd: it falls when sends fail and rises with answers.
         adaptive: Kind::Word(Adaptive::NAMES);
     }
+    pub(super) EJECTION {
+        /// false: no address is ever left alone.
+        enabled: Kind::Flag;
+        /// Failures in a row that eject an address; 0 = none.
+        consecutive: Kind::Whole { min: 0, max: SENDS_MAX };
+        /// Share of failures in the window that ejects an address; 0 = none.
+        share: Kind::Number { min: 0.0, max: 1.0 };
+        /// How far back the share looks.
+        window: LONGER_THAN_ZERO;
+        /// Sends in the window below which the share says nothing.
+        samples: Kind::Whole { min: 1, max: SENDS_MAX };
+        /// How long an address is left alone the first time; doubled each further time.
+        base: LONGER_THAN_ZERO;
+        /// The longest it is left alone.
+        cap: LONGER_THAN_ZERO;
+        /// When more than this share of several addresses is out, all are used.
+        max_ejected: Kind::Number { min: 0.0, max: 1.0 };
+        /// What counts as a failure.
+        on: Kind::List { of: &Kind::Word(Cause::NAMES), min: 1, max: 4 };
+    }
     pub(super) RETRY_BUDGET {
         /// Resends per answered call.
         ratio: Kind::Number { min: 0.0, max: 5.0 };

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// The most addresses of one tool: every send looks at all of them.
+const URLS_MAX: usize = 32;
+
 keys! {
     pub(super) DEFAULTS {
         /// Bounds of every wait.
@@ -84,11 +87,22 @@ keys! {
     }
     pub(super) UPSTREAM {
         /// The tool's address; the request path is appended to its path.
-        url: Kind::Text("an http:// or https:// URL"), must;
+        url: Kind::Text("an http:// or https:// URL");
+        /// Several addresses of one tool, in place of url: the same scheme and path, other hosts.
+        urls: Kind::List { of: &Kind::Text("an http:// or https:// URL"), min: 1, max: URLS_MAX };
+        /// Whether every address knows what any of them was sent, so that a call may be asked about
+        /// and sent again at another one.
+        shared_state: Kind::Flag;
+        /// How often a host name is looked up again.
+        resolve: LONGER_THAN_ZERO;
+        /// When an address that fails is left alone; on by itself for several urls.
+        ejection: Kind::Presence(EJECTION);
         /// Removed from the path first.
         strip_prefix: Kind::Text("a path, such as /orders");
         /// The Host sent: the url's, or the caller's.
         host: Kind::Word(HostMode::NAMES);
+        /// What is spoken: HTTP/1.1, HTTP/2 (ALPN, or prior knowledge), or what TLS agrees on.
+        protocol: Kind::Word(Protocol::NAMES);
         /// Set on every send and receipt query; not stored.
         headers: Kind::Named(&Kind::Secret("the value of a header field"));
         /// Certificates trusted besides the system's.

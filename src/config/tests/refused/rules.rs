@@ -254,7 +254,17 @@ fn a_wrong_upstream_is_refused() {
         (
             "url: \"grpc://t\"",
             "3:22 routes[0].upstream.url",
-            "gRPC is not in this version yet",
+            "a gRPC tool is an http:// or https:// one",
+        ),
+        (
+            "url: \"http://t\", protocol: http3",
+            "3:44 routes[0].upstream.protocol",
+            "one of http1, http2, auto",
+        ),
+        (
+            "url: \"http://t\", protocol: auto",
+            "3:44 routes[0].upstream.protocol",
+            "without TLS nothing is agreed on",
         ),
         (
             "url: \"http://t\", host: mine",

@@ -23,7 +23,7 @@ const PURGED_MAX: i64 = 1_000;
 
 /// Makes a job of the rows that match, or finds the running one that does the same.
 pub(super) fn make(db: &Db, new: &NewJob) -> rusqlite::Result<JobMade> {
-    let conn = &db.conn;
+    let conn = db.conn;
     let (verb, text) = (new.verb.as_str(), &*new.text);
     let sql = "SELECT id FROM jobs WHERE verb = ?1 AND filter = ?2 AND state = 'RUNNING'";
     let same = conn
@@ -248,7 +248,7 @@ pub(super) fn cancel(db: &Db, id: JobId, who: &str, now: Wall) -> rusqlite::Resu
         .conn
         .prepare_cached(sql)?
         .execute(params![id.0, now.0, who])?;
-    Ok(match one(&db.conn, id)? {
+    Ok(match one(db.conn, id)? {
         None => Cancelled::Gone,
         Some(job) if written == 1 => Cancelled::Applied(job),
         Some(job) => Cancelled::Already(job),

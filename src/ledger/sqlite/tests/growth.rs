@@ -101,7 +101,8 @@ fn a_settled_call_costs_less_than_two_and_a_half_times_its_bodies() {
     }
     println!("(body, bytes per settled call, times its two bodies): {figures:?}");
     for (body, each, times) in &figures {
-        assert!(*body < 500 || *times < 2.5, "{figures:?}");
+        // The smallest bodies are outweighed by the rest of their call.
+        assert!(*times < if *body < 500 { 2.8 } else { 2.0 }, "{figures:?}");
         // What a call costs besides its bodies, and what the pages of the file add to both.
         assert!(each - 1.75 * (2 * body) as f64 <= 800.0, "{figures:?}");
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ledger::contract::call;
+use crate::ledger::{Fact, News};
 
 fn refused(folder: &tempfile::TempDir) -> LedgerError {
     match open_in(folder, Sync::Full) {
@@ -163,7 +164,8 @@ fn keys_of_an_older_file_go_on_under_their_routes() {
         "DROP INDEX calls_key; DROP INDEX calls_alike; ALTER TABLE calls DROP COLUMN scope; \
          CREATE UNIQUE INDEX calls_key ON calls (client, route, idempotency_key) \
          WHERE key_binds = 1; DROP INDEX dead_letter_unalerted; DROP INDEX differences_unalerted; \
-         DROP TABLE alerts; DROP TABLE lives; ALTER TABLE dead_letter DROP COLUMN alerted; \
+         DROP TABLE alerts; DROP TABLE lives; DROP TABLE replies; \
+         ALTER TABLE dead_letter DROP COLUMN alerted; \
          ALTER TABLE differences DROP COLUMN alerted; PRAGMA user_version = 5",
     )
     .unwrap();
@@ -173,4 +175,39 @@ fn keys_of_an_older_file_go_on_under_their_routes() {
     assert!(matches!(taken, Begun::KeyTaken(known) if known.call.call_id == contract::id("old")));
     let scoped = ledger.ask("SELECT count(*) FROM calls WHERE scope = 'orders'");
     assert_eq!((scoped, ledger.ask("SELECT count(*) FROM calls")), (1, 2));
+}
+
+#[test]
+fn answers_of_an_older_file_stay_with_their_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = open_in(&folder, Sync::Normal).unwrap();
+    let Begun::Claimed(claim) = ledger.begin(call("old")).wait().unwrap() else {
+        panic!("it is new")
+    };
+    let fact = Fact {
+        row: claim.row,
+        life: claim.life,
+        now: NOW,
+        entries: Vec::new(),
+        news: contract::answer(200),
+    };
+    drop(ledger.fact(fact));
+    ledger.close().wait().unwrap();
+    drop(ledger);
+    let old = Connection::open(file_in(&folder)).unwrap();
+    old.execute_batch(
+        "UPDATE calls SET reply_headers = kept_headers, reply_body = kept_body FROM replies \
+         WHERE call = id; DROP TABLE replies; PRAGMA user_version = 8",
+    )
+    .unwrap();
+    drop(old);
+    let ledger = open_in(&folder, Sync::Normal).unwrap();
+    let Begun::Known(known) = ledger.begin(call("old")).wait().unwrap() else {
+        panic!("it is settled")
+    };
+    let News::Answer { reply, .. } = contract::answer(200) else {
+        panic!("an answer is one")
+    };
+    assert_eq!(known.call.settled.unwrap().reply, Some(reply));
+    assert_eq!(ledger.ask("SELECT count(*) FROM replies"), 0);
 }

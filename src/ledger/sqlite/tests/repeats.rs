@@ -1,0 +1,178 @@
+//! Repeats of settled calls that are answered from memory: only what the file says, and only as
+//! long as it says so.
+
+use bytes::Bytes;
+
+use super::*;
+use crate::call::id::{ClientName, Fingerprint};
+use crate::ledger::contract::{WINDOW, answer, call, id};
+use crate::ledger::{Entry, Fact, FactWritten, Kept, Known, News, Reply};
+
+fn later(ms: i64) -> Wall {
+    Wall(NOW.0 + ms)
+}
+
+/// A settled call; its row.
+fn settled(ledger: &SqliteLedger, name: &str, news: News) -> Claim {
+    let Begun::Claimed(claim) = ledger.begin(call(name)).wait().unwrap() else {
+        panic!("{name} is new")
+    };
+    let fact = Fact {
+        row: claim.row,
+        life: claim.life,
+        now: NOW,
+        entries: Vec::new(),
+        news,
+    };
+    assert_eq!(ledger.fact(fact).wait().unwrap(), FactWritten::Applied);
+    claim
+}
+
+fn repeat(name: &str, now: Wall) -> NewCall {
+    NewCall { now, ..call(name) }
+}
+
+/// What a repeat meets, and whether the writer was asked for it.
+fn meets(ledger: &SqliteLedger, repeat: NewCall) -> (Known, bool) {
+    let before = ledger.commits();
+    let Begun::Known(known) = ledger.begin(repeat).wait().unwrap() else {
+        panic!("a settled call is known")
+    };
+    (*known, ledger.commits() > before)
+}
+
+fn open() -> (SqliteLedger, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    (open_in(&folder, Sync::Normal).unwrap(), folder)
+}
+
+#[test]
+fn the_second_repeat_within_a_second_is_answered_from_memory_and_word_for_word() {
+    let (ledger, _folder) = open();
+    settled(&ledger, "c", answer(200));
+    let (first, asked) = meets(&ledger, repeat("c", later(5_001)));
+    assert!(asked);
+    let (second, asked) = meets(&ledger, repeat("c", later(5_900)));
+    assert!(!asked);
+    assert_eq!((second.same_request, second.call), (true, first.call));
+    // The next second is noted in the file: the window runs from it.
+    let (_, asked) = meets(&ledger, repeat("c", later(6_001)));
+    assert!(asked);
+    assert_eq!(ledger.ask("SELECT touched_at FROM calls"), later(7_000).0);
+    assert!(!meets(&ledger, repeat("c", later(7_000))).1);
+}
+
+#[test]
+fn whoever_asks_for_something_else_is_judged_by_the_file() {
+    let (ledger, _folder) = open();
+    settled(&ledger, "c", answer(200));
+    meets(&ledger, repeat("c", later(1)));
+    assert!(!meets(&ledger, repeat("c", later(2))).1);
+    let other = NewCall {
+        fingerprint: Fingerprint([9; 32]),
+        ..repeat("c", later(3))
+    };
+    let (known, asked) = meets(&ledger, other);
+    assert!(asked && !known.same_request);
+    let keyed = NewCall {
+        idempotency_key: Some("k".into()),
+        ..repeat("c", later(3))
+    };
+    let (known, asked) = meets(&ledger, keyed);
+    assert!(asked && !known.same_request);
+    let stranger = NewCall {
+        client: ClientName::new("somebody-else"),
+        ..repeat("c", later(3))
+    };
+    assert!(matches!(ledger.begin(stranger).wait(), Ok(Begun::Foreign)));
+}
+
+#[test]
+fn what_changes_in_the_file_is_forgotten() {
+    let (ledger, _folder) = open();
+    let claim = settled(&ledger, "c", answer(200));
+    meets(&ledger, repeat("c", later(1)));
+    assert!(!meets(&ledger, repeat("c", later(2))).1);
+    // A contradiction is told beside the call.
+    let differs = Entry::Differs {
+        at: later(2),
+        kind: crate::ledger::Contradiction::Receipt,
+        told: "FAILED".into(),
+    };
+    ledger.note(claim.row, claim.life, vec![differs]);
+    assert_eq!(ledger.ask("SELECT count(*) FROM differences"), 1);
+    let (known, asked) = meets(&ledger, repeat("c", later(3)));
+    assert!(asked);
+    assert_eq!(known.call.differences.len(), 1);
+    // The row itself goes, and the id is free.
+    assert!(!meets(&ledger, repeat("c", later(4))).1);
+    let end = later(2_000 + i64::try_from(WINDOW.as_millis()).unwrap());
+    while ledger.purge(end, 10).wait().unwrap().more {}
+    assert!(ledger.view(None, id("c")).wait().unwrap().is_empty());
+    let again = ledger.begin(repeat("c", later(5))).wait().unwrap();
+    assert!(matches!(again, Begun::Claimed(_)), "{again:?}");
+}
+
+#[test]
+fn an_expired_call_is_not_met_and_its_new_life_is_not_the_old_one() {
+    let (ledger, _folder) = open();
+    settled(&ledger, "c", answer(200));
+    meets(&ledger, repeat("c", later(1)));
+    let end = later(1_000 + i64::try_from(WINDOW.as_millis()).unwrap());
+    let again = ledger.begin(repeat("c", end)).wait().unwrap();
+    assert!(matches!(again, Begun::Claimed(Claim { life: 2, .. })));
+    // A clock that goes back does not bring the old life back.
+    let (known, asked) = meets(&ledger, repeat("c", later(2)));
+    assert!(asked);
+    assert_eq!((known.call.life, known.call.settled), (2, None));
+}
+
+#[test]
+fn what_is_open_or_released_is_never_kept() {
+    let (ledger, _folder) = open();
+    ledger.begin(call("open")).wait().unwrap();
+    meets(&ledger, repeat("open", later(1)));
+    assert!(meets(&ledger, repeat("open", later(1))).1);
+    let reply = Reply {
+        status: http::StatusCode::UNAUTHORIZED,
+        headers: http::HeaderMap::new(),
+        body: Kept::Whole(Bytes::new()),
+    };
+    settled(&ledger, "released", News::Unbinding { n: 1, reply });
+    let again = ledger.begin(repeat("released", later(1))).wait().unwrap();
+    assert!(matches!(again, Begun::Claimed(_)));
+}
+
+#[test]
+fn memory_is_bounded_and_the_oldest_make_room() {
+    let (ledger, _folder) = open();
+    let large = |bytes: usize| News::Answer {
+        n: 1,
+        reply: Reply {
+            status: http::StatusCode::OK,
+            headers: http::HeaderMap::new(),
+            body: Kept::Whole(Bytes::from(vec![b'x'; bytes])),
+        },
+        success: true,
+    };
+    for n in 0..12 {
+        settled(&ledger, &format!("c{n}"), large(200 * 1024));
+        meets(&ledger, repeat(&format!("c{n}"), later(1)));
+    }
+    assert!(!meets(&ledger, repeat("c11", later(2))).1);
+    assert!(meets(&ledger, repeat("c0", later(2))).1);
+    settled(&ledger, "larger", large(300 * 1024));
+    meets(&ledger, repeat("larger", later(1)));
+    assert!(meets(&ledger, repeat("larger", later(2))).1);
+}
+
+#[test]
+fn a_ledger_that_was_let_go_tells_nothing_from_memory() {
+    let (ledger, _folder) = open();
+    settled(&ledger, "c", answer(200));
+    meets(&ledger, repeat("c", later(1)));
+    assert!(!meets(&ledger, repeat("c", later(2))).1);
+    ledger.close().wait().unwrap();
+    let told = ledger.begin(repeat("c", later(3))).wait();
+    assert!(matches!(told, Err(LedgerError::Closed)), "{told:?}");
+}
