@@ -39,7 +39,7 @@ routes:
   - name: keyed
     upstream: { url: "http://tool" }
     receipt: {}
-    idempotency: { key: "{json:/order/id}-{header:x-tenant}" }
+    idempotency: { key: "{body:/order/id}-{header:x-tenant}" }
 "#;
 
 const BODY: &[u8] = br#"{"order":{"id":"A-1794","lines":[{"sku":"b","n":2}]},"note":"by noon"}"#;
