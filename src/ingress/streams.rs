@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use super::wire::Wire;
 
-/// How many more requests a caller may reset before their answer than are answered: as many as it
-/// may have open, so that one that gives up on all of them at once is borne.
+/// How many more requests a caller may reset before their answer than are answered: more than twice
+/// what it may have open, so that one that gives up on all of them at once is borne.
 const RESETS_MAX: u32 = 256;
 
 /// PING, SETTINGS and PRIORITY frames a second, and at once. A caller in its senses sends a few a
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_may_reset_as_many_more_as_it_may_have_open() {
+    fn a_caller_may_reset_some_more_than_are_answered() {
         let streams = Streams::default();
         for _ in 0..100 {
             assert_eq!(streams.left(), None);
