@@ -207,7 +207,8 @@ async fn in_our_words(response: Response) -> Response {
         }
         StatusCode::GATEWAY_TIMEOUT => {
             let detail = format!(
-                "It could not be answered within {} s. Ask again; narrow the filter, if it has one.",
+                "It could not be answered within {} s. Ask again; narrow the filter, if it has \
+                 one.",
                 ANSWER_WITHIN.as_secs()
             );
             Problem::new(Code::Overloaded, detail).into_response()

@@ -62,6 +62,7 @@ mod settle;
 pub mod sites;
 mod switch;
 pub mod told;
+mod visit;
 mod watch;
 mod window;
 

@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -30,7 +29,7 @@ use crate::compensate::{Alerter, Jobs, Verbs, Worker};
 use crate::config::{Config, Source};
 use crate::entropy::Minter;
 use crate::flow::{ClientNames, Flow, LateRegistry, Promises, Retries, Routes};
-use crate::ingress::{Clients, Cores, Ingress, Settings};
+use crate::ingress::{Cores, Ingress, Settings};
 use crate::ledger::{Ledger, Owner};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::ROUTE_NONE;
@@ -113,11 +112,7 @@ pub(super) async fn build(
     let back = Core::start(cores.all().len(), ground.clock.clone()).within(&bodies);
     let alerter = tell_people(config, &ground, &flow, &back)?;
     rest.spawn(Arc::clone(&alerter).run(stop_rest.clone()));
-    let heeded = Heeded {
-        flow: Arc::clone(&flow),
-        clients: Arc::new(ArcSwap::from_pointee(Clients::new(&config.clients))),
-        alerter,
-    };
+    let heeded = Heeded::new(&flow, &config.clients, alerter);
     let caller_door = CallerDoor {
         flow: Arc::clone(&flow),
         clients: Arc::clone(&heeded.clients),

@@ -20,6 +20,7 @@ use crate::call::time::Wall;
 use crate::clock;
 use crate::compensate::Alerter;
 use crate::compensate::alert::Receivers;
+use crate::config::clients::Client;
 use crate::config::{Config, Report, Source};
 use crate::flow::{Flow, Ready};
 use crate::ingress::Clients;
@@ -56,6 +57,16 @@ pub(super) struct Heeded {
     pub(super) flow: Arc<Flow>,
     pub(super) clients: Arc<ArcSwap<Clients>>,
     pub(super) alerter: Arc<Alerter>,
+}
+
+impl Heeded {
+    pub(super) fn new(flow: &Arc<Flow>, clients: &[Client], alerter: Arc<Alerter>) -> Self {
+        Self {
+            flow: Arc::clone(flow),
+            clients: Arc::new(ArcSwap::from_pointee(Clients::new(clients))),
+            alerter,
+        }
+    }
 }
 
 /// How a load ended.

@@ -8,54 +8,28 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::HOST;
-use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::allow::{self, Held};
-use super::call::{Call, Decider, Place, Sendable};
+use super::call::Decider;
 use super::drive::Drive;
 use super::join;
 use super::key::{self, Key};
 use super::running::{Asked, Entered, Lead};
-use super::sites::Choice;
 use super::told::{Problem, Told};
-use super::{Flow, Request, canonical, dedup, reading, record, reverse};
+use super::visit::Visit;
+use super::{Flow, Request, canonical, dedup, record, reverse};
 use crate::call::code::{Code, Repeat, Sent};
-use crate::call::id::{CallId, IdSource};
 use crate::call::machine::Machine;
 use crate::call::policy::OnClientGone;
-use crate::call::time::{Mono, Wall};
+use crate::call::time::Wall;
 use crate::config::route::DetectNewIds;
 use crate::crash::{self, Point};
-use crate::ledger::{Begun, CallView, Claim, LedgerError, NewCall, StoredRequest};
+use crate::ledger::{Begun, Claim, LedgerError, NewCall, StoredRequest};
 use crate::telemetry::labels::Bound;
-use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::upstream::Core;
 use crate::upstream::headers::{self, Hop};
-
-/// A request at the door of its call.
-pub(super) struct Visit {
-    pub(super) request: Request<Bytes>,
-    /// Path and query as they go to the tool.
-    pub(super) target: PathAndQuery,
-    /// The request's fields as every send carries them.
-    pub(super) fields: HeaderMap,
-    pub(super) asked: Asked,
-    pub(super) key: Option<Key>,
-    /// When it was first seen, where its key depends on that.
-    pub(super) seen: Option<Wall>,
-    /// The call it undoes, as its caller says.
-    pub(super) reverses: Option<CallId>,
-    /// How long its caller waits for a call that is another request's to end.
-    pub(super) until: Mono,
-    /// Its place among the tool's sends, where they are bounded.
-    pub(super) place: Option<allow::Place>,
-    /// The address it is first sent to.
-    pub(super) site: usize,
-    /// How that was chosen.
-    pub(super) choice: Option<Choice>,
-}
 
 impl Flow {
     /// Makes the call (`effects: once`): records it, sends it, settles it or parks it. Runs to its
@@ -399,106 +373,4 @@ fn identified(request: &mut Request<Bytes>, now: Wall) -> Result<Option<Key>, Pr
         request.body = body;
     }
     Ok(key)
-}
-
-impl Visit {
-    /// The call that this request has made its own.
-    fn claimed(self, claim: Claim, now: Wall) -> Call {
-        let idempotency_key = self.key_value();
-        let request = self.request;
-        let secret = &request.route.conf.secret_headers;
-        let credential = record::credentials(&self.fields, secret).next().is_some();
-        Call {
-            first_sent: now,
-            same_address: true,
-            site: self.site,
-            via: self.site,
-            first: self.choice,
-            place: Place::Line,
-            client: request.client,
-            call_id: request.call_id,
-            source: request.source,
-            claim,
-            undo: None,
-            request: Sendable {
-                method: request.method,
-                target: self.target,
-                headers: self.fields,
-                idempotency_key,
-                body: request.body,
-                credential,
-            },
-            route: request.route,
-        }
-    }
-
-    /// The key as the tool gets it.
-    pub(super) fn key_value(&self) -> Option<HeaderValue> {
-        let key = self.key.as_ref()?;
-        Some(HeaderValue::from_str(&key.text).expect("a key is visible ASCII"))
-    }
-
-    /// Takes the key that this call id has had since `call` was first seen, where it has windows
-    /// and everything else in it is the same; whether that changed it.
-    fn takes_key_of(&mut self, call: &CallView) -> bool {
-        let windowed = self.key.as_ref().and_then(|key| key.windowed.as_ref());
-        let Some(Ok(then)) = windowed.map(|windowed| windowed.at(call.received_at)) else {
-            return false;
-        };
-        let is_its = call.idempotency_key.as_ref() == Some(&then.text);
-        let takes = call.fingerprint == self.asked.fingerprint
-            && is_its
-            && self.key.as_ref() != Some(&then);
-        if takes {
-            self.key = Some(then);
-        }
-        takes
-    }
-
-    /// What is told about a call that another request with this one's key began.
-    pub(super) fn about_first(&self, told: Told, first: &CallId) -> Told {
-        if *first == self.request.call_id {
-            return told;
-        }
-        Told {
-            call: self.named(),
-            original: Some(first.clone()),
-            ..told
-        }
-    }
-
-    /// A refusal of this request.
-    fn refused(&self, problem: Problem, core: &Core) -> Told {
-        self.lined(Told::refused(self.named(), problem), core)
-    }
-
-    /// What is told, with its line in the log.
-    fn lined(&self, told: Told, core: &Core) -> Told {
-        self.line(&told, &[], core);
-        told
-    }
-
-    /// The call's id, and who made it.
-    pub(super) fn named(&self) -> Option<(CallId, IdSource)> {
-        Some((self.request.call_id.clone(), self.request.source))
-    }
-
-    /// The line of a request that was not the first at its call.
-    pub(super) fn line(&self, told: &Told, attempts: &[AttemptLine], core: &Core) {
-        CallLine {
-            call_id: Some(&self.request.call_id),
-            source: Some(self.request.source),
-            route: &self.request.route.conf.name,
-            client: Some(&self.request.client),
-            outcome: told.word,
-            status: told.shown.status(),
-            code: told.shown.code(),
-            attempts,
-            total: core.clock.mono().since(self.request.received),
-            recorded: None,
-            trace_id: reading::trace_id(&self.fields),
-            clean: false,
-        }
-        .emit();
-    }
 }

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use super::Flow;
-use super::admit::Visit;
 use super::allow::Held;
 use super::drive::Drive;
 use super::sites::Choice;
+use super::visit::Visit;
 use crate::call::outcome::{Cause, Outcome};
 use crate::call::step::Step;
 use crate::call::time::Mono;

@@ -16,9 +16,9 @@ use dashmap::mapref::entry::Entry;
 use parking_lot::Mutex;
 
 use super::Route;
-use super::admit::Visit;
 use super::running::Running;
 use super::told::{Problem, Told};
+use super::visit::Visit;
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
 use crate::call::time::Mono;

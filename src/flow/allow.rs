@@ -92,8 +92,8 @@ impl Held {
         self.seated = None;
     }
 
-    /// Sits down where a choice says. `None`: there is one address; `Err`: all that it may go to are
-    /// ejected.
+    /// Sits down where a choice says. `None`: there is one address; `Err`: all that it may go to
+    /// are ejected.
     pub(super) fn sits_at(&mut self, choice: Choice) -> Result<Option<Arc<Destination>>, ()> {
         match choice {
             Choice::Plain => Ok(None),

@@ -7,9 +7,9 @@
 
 use bytes::Bytes;
 
-use super::admit::Visit;
 use super::running::{Asked, Heard, Seat};
 use super::told::{Told, Word};
+use super::visit::Visit;
 use super::{Flow, Request, accept, dedup};
 use crate::call::receipt::State;
 use crate::call::time::Mono;

@@ -163,4 +163,6 @@ fn meter(before: Option<&Arc<Meter>>, rate: Option<Rate>) -> Option<Arc<Meter>> 
 }
 
 #[cfg(test)]
+mod exact;
+#[cfg(test)]
 mod tests;

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
-use super::admit::Visit;
 use super::call::{Call, Decider, Hold, Place, Sendable};
 use super::drive::Drive;
 use super::round::recovered;
 use super::running::Attendance;
 use super::told::{Problem, Shown, Told, Word};
+use super::visit::Visit;
 use super::{Flow, Route, dedup, record};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::recovery::{Patience, Recovery, Sending};

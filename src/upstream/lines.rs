@@ -57,8 +57,8 @@ impl Lines {
             .map(move |place| (part(head, place.name), part(head, place.value)))
     }
 
-    /// The fields as they came, with room for `more` and for `least` in all; the values share `head`. `None` cannot be:
-    /// the parser took every name and value.
+    /// The fields as they came, with room for `more` and for `least` in all; the values share
+    /// `head`. `None` cannot be: the parser took every name and value.
     #[must_use]
     pub(super) fn collect(&self, head: &Bytes, more: usize, least: usize) -> Option<HeaderMap> {
         let mut headers = HeaderMap::with_capacity((self.len + more).max(least));

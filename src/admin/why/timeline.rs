@@ -277,18 +277,7 @@ impl<'a> Teller<'a> {
                 took,
                 detail,
                 ..
-            } => {
-                let how = match outcome {
-                    Outcome::Answered(reading) => {
-                        format!("was answered {}", reading.status().as_u16())
-                    }
-                    Outcome::NotSent(_) => "never left".to_owned(),
-                    Outcome::Unclear(_) => "is unclear itself".to_owned(),
-                };
-                let took = span(*took);
-                format!("The undo request (send {n} of it) {how} after {took}.")
-                    + &in_words(detail.as_deref())
-            }
+            } => undone(*n, *outcome, *took) + &in_words(detail.as_deref()),
             Entry::Differs { told, .. } => format!("Contradiction: {}.", visible(told)),
         }
     }
@@ -329,6 +318,17 @@ impl<'a> Teller<'a> {
         };
         format!("Taken up again by {}{note}.", visible(owner))
     }
+}
+
+/// How a send of the undo request ended.
+fn undone(n: u32, outcome: Outcome, took: Duration) -> String {
+    let how = match outcome {
+        Outcome::Answered(reading) => format!("was answered {}", reading.status().as_u16()),
+        Outcome::NotSent(_) => "never left".to_owned(),
+        Outcome::Unclear(_) => "is unclear itself".to_owned(),
+    };
+    let took = span(took);
+    format!("The undo request (send {n} of it) {how} after {took}.")
 }
 
 fn ended(n: u32, outcome: Outcome, took: Duration, late: bool) -> String {

@@ -175,7 +175,8 @@ route         orders
 client        anonymous
 parked        2026-11-01T12:01:00.000Z (3h10m ago)
 rounds done   1
-what now      look it up in the tool's own books, then callgate dead resolve ord-1 --as success|failed --note WHAT
+what now      look it up in the tool's own books, then callgate dead resolve ord-1 \
+              --as success|failed --note WHAT
 
 SEND  AT                        BECAUSE OF  RESULT   STATUS  MS      DETAIL
 1     2026-11-01T12:00:00.000Z  -           timeout  -       8000.0  -

@@ -45,24 +45,8 @@ fn least(mut once: impl FnMut() -> Duration) -> Duration {
 
 /// Rows `from..to`: six in ten wait for a round that is far, two for a human, two are settled.
 fn fill(ledger: &SqliteLedger, (from, to): (usize, usize)) {
-    let errors = [
-        "timeout; receipt UNKNOWN",
-        "HTTP 503; receipt NOT_FOUND",
-        "disconnect; receipt PROCESSING",
-    ];
-    let said = [State::Unknown, State::Processing, State::Received];
     for chunk in (from..to).collect::<Vec<_>>().chunks(500) {
-        let begun: Vec<_> = chunk
-            .iter()
-            .map(|n| {
-                let mut new = call(&format!("orders-1764500000000-9f3c{n:08x}-node07"));
-                new.route = format!("route-{}", n % 4).into();
-                new.client = ClientName::new(&format!("client-{}", n % 5));
-                new.idempotency_key = Some(format!("key-{n:08}").into());
-                new.business_key = Some(format!("SF{n:010}2026-11-30track_sync").into());
-                ledger.begin(new)
-            })
-            .collect();
+        let begun: Vec<_> = chunk.iter().map(|n| ledger.begin(new_call(*n))).collect();
         let claims = begun.into_iter().map(|begun| match begun.wait().unwrap() {
             Begun::Claimed(claim) => claim,
             other => panic!("{other:?}"),
@@ -71,61 +55,79 @@ fn fill(ledger: &SqliteLedger, (from, to): (usize, usize)) {
         let mut written = Vec::new();
         for (n, claim) in chunk.iter().zip(&claims) {
             let at = NOW.after(Duration::from_millis(*n as u64));
-            let asked = Entry::Receipt {
-                at,
-                answer: Answer::State(said[n % 3]),
-                doubt: None,
-                status: None,
-                took: Duration::ZERO,
-                detail: None,
-            };
-            ledger.note(claim.row, claim.life, vec![asked]);
-            let place = match n % 10 {
-                0..=5 | 8.. => Place::Queued { due: at.after(DAY) },
-                _ => Place::Manual,
-            };
-            let rare = n % 10_007 == 10_006;
-            let park = Park {
-                reason: if n % 2 == 0 {
-                    "deadline"
-                } else {
-                    "retries-exhausted"
-                }
-                .into(),
-                place,
-                reached: true,
-                last_error: if rare {
-                    "certificate expired"
-                } else {
-                    errors[n % 3]
-                }
-                .into(),
-                kept: None,
-            };
-            written.push(ledger.append(*claim, at, Intention::Park(park)));
+            ledger.note(claim.row, claim.life, vec![asked(*n, at)]);
+            written.push(ledger.append(*claim, at, Intention::Park(parked(*n, at))));
         }
         for one in written {
             assert_eq!(one.wait().unwrap(), Written::Applied);
         }
         let settled = chunk.iter().zip(&claims).filter(|(n, _)| *n % 10 >= 8);
         let facts: Vec<_> = settled
-            .map(|(_, claim)| {
-                ledger.fact(Fact {
-                    row: claim.row,
-                    life: claim.life,
-                    now: NOW.after(DAY),
-                    entries: Vec::new(),
-                    news: News::Receipt {
-                        verdict: Verdict::Success,
-                        reply: None,
-                        document: None,
-                    },
-                })
-            })
+            .map(|(_, claim)| ledger.fact(success(claim)))
             .collect();
         for fact in facts {
             assert_eq!(fact.wait().unwrap(), FactWritten::Applied);
         }
+    }
+}
+
+fn new_call(n: usize) -> NewCall {
+    let mut new = call(&format!("orders-1764500000000-9f3c{n:08x}-node07"));
+    new.route = format!("route-{}", n % 4).into();
+    new.client = ClientName::new(&format!("client-{}", n % 5));
+    new.idempotency_key = Some(format!("key-{n:08}").into());
+    new.business_key = Some(format!("SF{n:010}2026-11-30track_sync").into());
+    new
+}
+
+fn asked(n: usize, at: Wall) -> Entry {
+    let said = [State::Unknown, State::Processing, State::Received];
+    Entry::Receipt {
+        at,
+        answer: Answer::State(said[n % 3]),
+        doubt: None,
+        status: None,
+        took: Duration::ZERO,
+        detail: None,
+    }
+}
+
+fn parked(n: usize, at: Wall) -> Park {
+    let errors = [
+        "timeout; receipt UNKNOWN",
+        "HTTP 503; receipt NOT_FOUND",
+        "disconnect; receipt PROCESSING",
+    ];
+    let reasons = ["deadline", "retries-exhausted"];
+    let rare = n % 10_007 == 10_006;
+    Park {
+        reason: reasons[n % 2].into(),
+        place: match n % 10 {
+            0..=5 | 8.. => Place::Queued { due: at.after(DAY) },
+            _ => Place::Manual,
+        },
+        reached: true,
+        last_error: if rare {
+            "certificate expired"
+        } else {
+            errors[n % 3]
+        }
+        .into(),
+        kept: None,
+    }
+}
+
+fn success(claim: &Claim) -> Fact {
+    Fact {
+        row: claim.row,
+        life: claim.life,
+        now: NOW.after(DAY),
+        entries: Vec::new(),
+        news: News::Receipt {
+            verdict: Verdict::Success,
+            reply: None,
+            document: None,
+        },
     }
 }
 
@@ -187,145 +189,53 @@ fn ticks(ledger: &SqliteLedger) -> (Duration, Duration) {
 /// Every filter and every order an operator has, with the worst a filter can be asked: a text that
 /// nothing holds.
 fn questions() -> Vec<(&'static str, Filter)> {
-    let all = Filter::default;
+    fn with(set: impl FnOnce(&mut Filter)) -> Filter {
+        let mut filter = Filter::default();
+        set(&mut filter);
+        filter
+    }
     let text = |text: &str| Some(text.into());
+    let client = |name: &str| Some(ClientName::new(name));
+    let nothing = || text("nothing says this");
+    let manual = Some(DeadState::Manual);
     vec![
-        ("no filter", all()),
-        (
-            "state MANUAL",
-            Filter {
-                state: Some(DeadState::Manual),
-                ..all()
-            },
-        ),
+        ("no filter", Filter::default()),
+        ("state MANUAL", with(|it| it.state = manual)),
         (
             "state FAILED (none)",
-            Filter {
-                state: Some(DeadState::Failed),
-                ..all()
-            },
+            with(|it| it.state = Some(DeadState::Failed)),
         ),
-        (
-            "route",
-            Filter {
-                route: text("route-3"),
-                ..all()
-            },
-        ),
-        (
-            "route (none)",
-            Filter {
-                route: text("route-9"),
-                ..all()
-            },
-        ),
-        (
-            "client",
-            Filter {
-                client: Some(ClientName::new("client-4")),
-                ..all()
-            },
-        ),
-        (
-            "client (none)",
-            Filter {
-                client: Some(ClientName::new("nobody")),
-                ..all()
-            },
-        ),
-        (
-            "older than (none)",
-            Filter {
-                parked_before: Some(NOW),
-                ..all()
-            },
-        ),
-        (
-            "error (ten)",
-            Filter {
-                error: text("certificate"),
-                ..all()
-            },
-        ),
-        (
-            "error (none)",
-            Filter {
-                error: text("nothing says this"),
-                ..all()
-            },
-        ),
+        ("route", with(|it| it.route = text("route-3"))),
+        ("route (none)", with(|it| it.route = text("route-9"))),
+        ("client", with(|it| it.client = client("client-4"))),
+        ("client (none)", with(|it| it.client = client("nobody"))),
+        ("older than (none)", with(|it| it.parked_before = Some(NOW))),
+        ("error (ten)", with(|it| it.error = text("certificate"))),
+        ("error (none)", with(|it| it.error = nothing())),
         (
             "receipt",
-            Filter {
-                receipt: Some(Answer::State(State::Received)),
-                ..all()
-            },
+            with(|it| it.receipt = Some(Answer::State(State::Received))),
         ),
         (
             "receipt (none)",
-            Filter {
-                receipt: Some(Answer::NotFound),
-                ..all()
-            },
+            with(|it| it.receipt = Some(Answer::NotFound)),
         ),
         (
             "key",
-            Filter {
-                key: text("SF00000999982026-11-30track_sync"),
-                ..all()
-            },
+            with(|it| it.key = text("SF00000999982026-11-30track_sync")),
         ),
-        (
-            "text (one)",
-            Filter {
-                text: text("sf0000099998"),
-                ..all()
-            },
-        ),
-        (
-            "text (none)",
-            Filter {
-                text: text("nothing says this"),
-                ..all()
-            },
-        ),
+        ("text (one)", with(|it| it.text = text("sf0000099998"))),
+        ("text (none)", with(|it| it.text = nothing())),
         (
             "text (none) of MANUAL",
-            Filter {
-                text: text("nothing says this"),
-                state: Some(DeadState::Manual),
-                ..all()
-            },
+            with(|it| (it.text, it.state) = (nothing(), manual)),
         ),
-        (
-            "newest first",
-            Filter {
-                sort: Sort::Newest,
-                ..all()
-            },
-        ),
-        (
-            "due first",
-            Filter {
-                sort: Sort::Due,
-                ..all()
-            },
-        ),
-        (
-            "most failed first",
-            Filter {
-                sort: Sort::Fails,
-                ..all()
-            },
-        ),
+        ("newest first", with(|it| it.sort = Sort::Newest)),
+        ("due first", with(|it| it.sort = Sort::Due)),
+        ("most failed first", with(|it| it.sort = Sort::Fails)),
         (
             "due first, MANUAL of a route",
-            Filter {
-                sort: Sort::Due,
-                state: Some(DeadState::Manual),
-                route: text("route-2"),
-                ..all()
-            },
+            with(|it| (it.sort, it.state, it.route) = (Sort::Due, manual, text("route-2"))),
         ),
     ]
 }
