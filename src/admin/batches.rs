@@ -187,7 +187,7 @@ async fn turn(
             let (batch, state) = (&*view.name, view.state.as_str());
             tracing::info!(batch, state, "a batch was turned by hand");
             if let Some(intake) = admin.batches.intake.get() {
-                intake.turned();
+                intake.turned(&view);
             }
             Ok(Json(Document::from(&view)))
         }

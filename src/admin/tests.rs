@@ -364,7 +364,7 @@ async fn a_stranger_learns_what_is_here() {
     let admin = admin(Shelf::default(), None);
     let lost = get(&admin, "/orders/1").await.problem(404, Code::NoRoute);
     assert!(
-        lost.contains("/api/v1/dead-letters") && lost.contains("`listen`"),
+        lost.contains("/openapi.json") && lost.contains("`listen`"),
         "{lost}"
     );
     let post = Request::post("/api/v1/config")

@@ -4,6 +4,7 @@
 //! ours before the ledger is swept, and nobody is served before the sweep has found what a
 //! predecessor left in the middle.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -245,7 +246,7 @@ async fn greet(
     (rest, stop): (&TaskTracker, &CancellationToken),
 ) {
     let readiness = Arc::clone(&ground.readiness);
-    let missing = reach::look(&config.routes, &readiness).await;
+    let missing = reach::look(&config.routes, &BTreeSet::new(), &readiness).await;
     let (reloader, stop) = (Arc::clone(reloader), stop.clone());
     rest.spawn(async move {
         let routes = || reloader.config().routes.clone();

@@ -2,10 +2,10 @@
 //!
 //! One connection attempt per tool, closed at once. A tool that is not there is a warning and
 //! never a reason not to serve: it may come later, and other routes have other tools. While one is
-//! missing it is looked for again, so that `/readyz?verbose` does not go on saying so. A reload is
-//! looked at as a start is, and nothing waits for it.
+//! missing it is looked for again, so that `/readyz?verbose` does not go on saying so. What a reload
+//! brings is looked at as at a start, and nothing waits for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +32,13 @@ pub(super) struct Missing {
     one: Arc<Upstream>,
 }
 
-/// Looks for every tool at once and warns of those that are not there.
-pub(super) async fn look(routes: &[Arc<Route>], readiness: &Readiness) -> Vec<Missing> {
+/// Looks for every tool at once and warns of those that are not there. Addresses that are `known` to
+/// be there get no connection for that.
+pub(super) async fn look(
+    routes: &[Arc<Route>],
+    known: &BTreeSet<Arc<str>>,
+    readiness: &Readiness,
+) -> Vec<Missing> {
     let mut looks = JoinSet::new();
     // Routes often share a tool: one look, and one line that names the first of them.
     let tools: BTreeMap<&str, &Arc<Route>> = routes
@@ -42,7 +47,8 @@ pub(super) async fn look(routes: &[Arc<Route>], readiness: &Readiness) -> Vec<Mi
         .map(|route| (&*route.upstream.address, route))
         .collect();
     for route in tools.into_values() {
-        for one in route.upstream.each() {
+        let unknown = route.upstream.each();
+        for one in unknown.filter(|one| !known.contains(&one.address)) {
             let (route, one) = (Arc::clone(route), Arc::new(one));
             looks.spawn(async move { (connect(&one.endpoint).await, route, one) });
         }
@@ -80,11 +86,17 @@ pub(super) async fn look_again(
     routes: impl Fn() -> Vec<Arc<Route>>,
     readiness: &Readiness,
 ) {
+    let mut last = addresses(&routes());
     loop {
         let waits = !missing.is_empty();
         tokio::select! {
             () = changed.notified() => {
-                let now = look(&routes(), readiness).await;
+                let routes = routes();
+                for one in &missing {
+                    last.remove(&one.one.address);
+                }
+                let now = look(&routes, &last, readiness).await;
+                last = addresses(&routes);
                 for before in std::mem::replace(&mut missing, now) {
                     let name = &before.route.name;
                     if !missing.iter().any(|one| one.route.name == *name) {
@@ -97,6 +109,11 @@ pub(super) async fn look_again(
             }
         }
     }
+}
+
+fn addresses(routes: &[Arc<Route>]) -> BTreeSet<Arc<str>> {
+    let upstreams = routes.iter().flat_map(|route| route.upstream.each());
+    upstreams.map(|one| Arc::clone(&one.address)).collect()
 }
 
 async fn still_missing(missing: Vec<Missing>, readiness: &Readiness) -> Vec<Missing> {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use http::Method;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 pub use refusal::Refusal;
 use submission::Submission;
@@ -26,7 +27,7 @@ use crate::call::id::ClientName;
 use crate::clock::Clock;
 use crate::entropy::Minter;
 use crate::flow::{Flow, Route};
-use crate::ledger::batch::{BatchState, BatchView, NewBatch, Opened};
+use crate::ledger::batch::{BatchId, BatchState, BatchView, NewBatch, Opened};
 use crate::telemetry::log::visible;
 
 /// Lines of one batch. Each costs the intake some forty bytes of memory while it reads.
@@ -41,12 +42,17 @@ pub const NAME_BYTES_MAX: usize = 100;
 /// Submissions read at once; each has a thread.
 const SUBMISSIONS_MAX: usize = 4;
 
+/// What stops a run, by its batch.
+pub(super) type Stops = Arc<Mutex<HashMap<BatchId, CancellationToken>>>;
+
 /// What takes files in.
 pub struct Intake {
     flow: Arc<Flow>,
     minter: Arc<Minter>,
     /// Called when there is something new to run.
     pub(super) news: Arc<Notify>,
+    /// What stops the runs of the worker.
+    pub(super) stops: Stops,
     /// Names that are being submitted.
     busy: Mutex<Vec<Arc<str>>>,
 }
@@ -99,12 +105,19 @@ impl Intake {
             flow,
             minter,
             news: Arc::default(),
+            stops: Stops::default(),
             busy: Mutex::default(),
         }
     }
 
-    /// Lets the worker look at once: a batch was turned by hand.
-    pub fn turned(&self) {
+    /// A batch was turned by hand. From here on nothing more of it is begun unless it runs; the
+    /// worker looks at once.
+    pub fn turned(&self, batch: &BatchView) {
+        if batch.state != BatchState::Running
+            && let Some(stop) = self.stops.lock().get(&batch.id)
+        {
+            stop.cancel();
+        }
         self.news.notify_one();
     }
 

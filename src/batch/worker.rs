@@ -3,7 +3,8 @@
 //!
 //! The ledger is polled, as the compensation worker does it: a batch is turned by an operator, by
 //! the intake, some day by another process, and one question by index a second costs less than
-//! keeping a signal right. The intake's signal only makes the next look come sooner.
+//! keeping a signal right. The intake's signal only makes the next look come sooner; what is turned by
+//! hand here stops at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::intake::Intake;
+use super::intake::{Intake, Stops};
 use super::run::{LEASE, Run};
 use crate::call::time::Mono;
 use crate::clock;
@@ -50,8 +51,7 @@ pub struct Worker {
     runs: JoinSet<BatchId>,
     /// Runs begun so far; each is an owner of its own.
     begun: u64,
-    /// What stops a run.
-    stops: HashMap<BatchId, CancellationToken>,
+    stops: Stops,
     /// The last line that was looked at, per batch with unresolved items.
     followed: HashMap<BatchId, u32>,
     recovered: Option<Mono>,
@@ -72,7 +72,7 @@ impl Worker {
             stop,
             runs: JoinSet::new(),
             begun: 0,
-            stops: HashMap::new(),
+            stops: Arc::clone(&intake.stops),
             followed: HashMap::new(),
             recovered: None,
             purged,
@@ -105,7 +105,7 @@ impl Worker {
                 () = clock::sleep(pause) => {}
             }
         }
-        for stop in self.stops.values() {
+        for stop in self.stops.lock().values() {
             stop.cancel();
         }
         while self.runs.join_next().await.is_some() {}
@@ -131,7 +131,7 @@ impl Worker {
         }
         // A run whose batch is not open any more was paused.
         let is_open = |id: &BatchId| open.iter().any(|batch| batch.id == *id);
-        for (id, stop) in &self.stops {
+        for (id, stop) in &*self.stops.lock() {
             if !is_open(id) {
                 stop.cancel();
             }
@@ -175,12 +175,12 @@ impl Worker {
     /// Begins a batch that runs and has something waiting; stops one that was turned.
     fn turn(&mut self, batch: &BatchView) {
         if batch.state != BatchState::Running {
-            if let Some(stop) = self.stops.get(&batch.id) {
+            if let Some(stop) = self.stops.lock().get(&batch.id) {
                 stop.cancel();
             }
             return;
         }
-        let free = self.runs.len() < RUNS_MAX && !self.stops.contains_key(&batch.id);
+        let free = self.runs.len() < RUNS_MAX && !self.stops.lock().contains_key(&batch.id);
         if !free || batch.counts.waiting == 0 {
             return;
         }
@@ -197,7 +197,7 @@ impl Worker {
         let of_run = (self.begun, stop.clone());
         let run = Run::new(&self.flow, &self.core, batch, of_run);
         let id = batch.id;
-        self.stops.insert(id, stop);
+        self.stops.lock().insert(id, stop);
         self.runs.spawn(async move {
             run.work().await;
             id
@@ -206,11 +206,11 @@ impl Worker {
 
     fn ended(&mut self, ended: Result<BatchId, tokio::task::JoinError>) {
         match ended {
-            Ok(id) => drop(self.stops.remove(&id)),
+            Ok(id) => drop(self.stops.lock().remove(&id)),
             // Nobody knows which it was: all that are left are stopped and begun again.
             Err(_panic) => {
                 tracing::error!("a batch's run panicked; the batches are begun again");
-                for stop in self.stops.drain().map(|(_, stop)| stop) {
+                for stop in self.stops.lock().drain().map(|(_, stop)| stop) {
                     stop.cancel();
                 }
             }
