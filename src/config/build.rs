@@ -117,6 +117,15 @@ impl Builder<'_> {
                 .filter(|(text, _)| !text.is_empty())
                 .map(|(text, _)| Secret::new(text)),
         };
+        let sendable = |secret: &str| secret.bytes().all(|byte| byte.is_ascii_graphic());
+        if let Some((text, _)) = scope.text("token")
+            && !sendable(text)
+        {
+            self.refuse(
+                &scope.blame(&["token"]),
+                "nobody can send this token; use visible ASCII without blanks",
+            );
+        }
         let open = !admin.listen.ip().is_loopback() && admin.token.is_none();
         if open && !scope.any_bad(&["listen", "token"]) {
             self.refuse(

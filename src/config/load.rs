@@ -46,8 +46,13 @@ fn read(path: &Path) -> Result<String, String> {
     file.take(most)
         .read_to_end(&mut bytes)
         .map_err(|error| format!("{error}; {hint}"))?;
-    String::from_utf8(bytes).map_err(|error| {
+    let text = String::from_utf8(bytes).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|b| *b == b'\n');
         format!("line {} is not UTF-8; save the file as UTF-8", line.count())
-    })
+    })?;
+    // Some editors begin a file with a byte order mark, which is no part of it.
+    Ok(text
+        .strip_prefix('\u{feff}')
+        .map(str::to_owned)
+        .unwrap_or(text))
 }

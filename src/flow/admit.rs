@@ -151,15 +151,18 @@ impl Flow {
         if self.draining.is_cancelled() {
             return visit.refused(allow::draining(), core);
         }
-        if visit.request.route.is_bounded()
-            && let Err(problem) = Box::pin(self.find_place(core, &mut visit)).await
-        {
-            return visit.refused(problem, core);
-        }
-        if visit.request.route.addresses.is_some() {
-            self.find_address(core, &mut visit).await;
-        }
         loop {
+            // What was given back while another call was waited for is found anew: the record names
+            // the address of the first send.
+            if visit.request.route.is_bounded()
+                && visit.place.is_none()
+                && let Err(problem) = Box::pin(self.find_place(core, &mut visit)).await
+            {
+                return visit.refused(problem, core);
+            }
+            if visit.request.route.addresses.is_some() && visit.choice.is_none() {
+                self.find_address(core, &mut visit).await;
+            }
             let new = NewCall {
                 wary,
                 ..self.record(&visit, core)

@@ -46,6 +46,15 @@ impl Flow {
 }
 
 impl Drive {
+    /// Where the first send goes: the record names its address, and it goes nowhere else.
+    pub(super) fn first_choice(&mut self) -> Choice {
+        let first = self.call.first.take();
+        first.unwrap_or_else(|| {
+            let only = Reach::Only(self.call.site);
+            self.call.route.choose(only, self.now())
+        })
+    }
+
     /// Aims send `n` and records it; the call belongs to another address from then on where it
     /// moves.
     pub(super) async fn aim(&mut self, n: u8, cause: Option<Cause>) -> Result<Choice, Step> {

@@ -17,7 +17,6 @@ use super::call::{Call, Decider, Place, Replies, Said};
 use super::late::LateSet;
 use super::reading;
 use super::running::Attendance;
-use super::sites::Choice;
 use super::told::Told;
 use crate::call::outcome::{Cause, NotSent, Outcome, Reading, Unclear};
 use crate::call::receipt::Answer as Word;
@@ -208,7 +207,7 @@ impl Drive {
     }
 
     async fn send(&mut self, n: u8, cause: Option<Cause>) -> Step {
-        let mut choice = self.call.first.take().unwrap_or(Choice::Plain);
+        let mut choice = self.first_choice();
         if n > 1 || self.call.place != Place::Line {
             self.held = match self.allowed(cause.is_some()).await {
                 Ok(held) => held,

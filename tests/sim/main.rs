@@ -37,7 +37,7 @@ const SCHEDULES: u64 = 2_000;
 const TOLD_MAX: usize = 3;
 
 /// Worlds that once broke a promise, and how.
-const KEPT: [(u64, &str); 6] = [
+const KEPT: [(u64, &str); 7] = [
     (
         6_855,
         "a success that could not be recorded was parked as never sent",
@@ -55,6 +55,11 @@ const KEPT: [(u64, &str); 6] = [
     (
         1_780,
         "a row that was done was REFUSED, because its late answer was too large to keep",
+    ),
+    (
+        plan::KEPT_WITH_FILES,
+        "a call that had waited for another of its key was recorded at one address and sent to \
+         another",
     ),
 ];
 

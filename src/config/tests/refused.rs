@@ -406,3 +406,20 @@ fn a_file_that_cannot_be_read_names_the_next_command() {
             .contains("line 2 is not UTF-8")
     );
 }
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("marked.yaml");
+    let text = with_top("node: marked");
+    std::fs::write(&path, format!("\u{feff}{text}")).unwrap();
+    assert_eq!(&*load(&path).unwrap().node, "marked");
+}
+
+#[test]
+fn a_token_that_nobody_can_send_is_refused() {
+    for token in [" ", "a b", "a\\nb", "\u{fc}"] {
+        let text = with_top(&format!("admin: {{ token: \"{token}\" }}"));
+        check(&text, "1:17 admin.token", "nobody can send this token");
+    }
+}
