@@ -2,7 +2,7 @@
 //!
 //! An [`Exchange`] is one request on one connection and ends as a value ([`Ended`]); nothing here
 //! decides what that means for the call. Connections are pooled per core and belong to the core
-//! that dialled them; on HTTP/1.1 they are taken in turn, on HTTP/2 ([`http2`]) shared. A
+//! that dialled them; on HTTP/1.1 they are taken in turn, on HTTP/2 (`http2`) shared. A
 //! [`ReceiptEndpoint`] asks what became of a call over connections of its own. [`headers`] builds
 //! what the tool sees.
 //!

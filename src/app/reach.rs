@@ -1,9 +1,9 @@
 //! Whether the tools are there when serving begins: a mistyped port is cheapest to find now.
 //!
-//! One connection attempt per tool, closed at once. A tool that is not there is a warning and
-//! never a reason not to serve: it may come later, and other routes have other tools. While one is
-//! missing it is looked for again, so that `/readyz?verbose` does not go on saying so. What a reload
-//! brings is looked at as at a start, and nothing waits for it.
+//! One connection attempt per tool, closed at once. A tool that is not there is a warning and never
+//! a reason not to serve: it may come later, and other routes have other tools. While one is
+//! missing it is looked for again, so that `/readyz?verbose` does not go on saying so. What a
+//! reload brings is looked at as at a start, and nothing waits for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -32,8 +32,8 @@ pub(super) struct Missing {
     one: Arc<Upstream>,
 }
 
-/// Looks for every tool at once and warns of those that are not there. Addresses that are `known` to
-/// be there get no connection for that.
+/// Looks for every tool at once and warns of those that are not there. Addresses that are `known`
+/// to be there get no connection for that.
 pub(super) async fn look(
     routes: &[Arc<Route>],
     known: &BTreeSet<Arc<str>>,

@@ -3,8 +3,8 @@
 //!
 //! The ledger is polled, as the compensation worker does it: a batch is turned by an operator, by
 //! the intake, some day by another process, and one question by index a second costs less than
-//! keeping a signal right. The intake's signal only makes the next look come sooner; what is turned by
-//! hand here stops at once.
+//! keeping a signal right. The intake's signal only makes the next look come sooner; what is turned
+//! by hand here stops at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -152,16 +152,8 @@ impl Flow {
             return visit.refused(allow::draining(), core);
         }
         loop {
-            // What was given back while another call was waited for is found anew: the record names
-            // the address of the first send.
-            if visit.request.route.is_bounded()
-                && visit.place.is_none()
-                && let Err(problem) = Box::pin(self.find_place(core, &mut visit)).await
-            {
+            if let Err(problem) = self.aim_first(core, &mut visit).await {
                 return visit.refused(problem, core);
-            }
-            if visit.request.route.addresses.is_some() && visit.choice.is_none() {
-                self.find_address(core, &mut visit).await;
             }
             let new = NewCall {
                 wary,
@@ -209,6 +201,18 @@ impl Flow {
             // It ended meanwhile; its end is recorded before whatever is asked from here on.
             joins = false;
         }
+    }
+
+    /// Finds what the first send needs; what was given back while another call was waited for is
+    /// found anew, because the record names the address.
+    async fn aim_first(&self, core: &Core, visit: &mut Visit) -> Result<(), Problem> {
+        if visit.request.route.is_bounded() && visit.place.is_none() {
+            Box::pin(self.find_place(core, visit)).await?;
+        }
+        if visit.request.route.addresses.is_some() && visit.choice.is_none() {
+            self.find_address(core, visit).await;
+        }
+        Ok(())
     }
 
     async fn drive(

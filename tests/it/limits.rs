@@ -270,8 +270,8 @@ fn a_noisy_client_does_not_starve_a_quiet_one() {
     nothing_is_held(&world);
 }
 
-/// How many calls of the noise reached the tool between two of the quiet client, sorted: an order and
-/// not a time, so that a machine that is slow says the same.
+/// How many calls of the noise reached the tool between two of the quiet client, sorted: an order
+/// and not a time, so that a machine that is slow says the same.
 fn noise_between(world: &World) -> Vec<usize> {
     let pages = world.tool.pages();
     let order = pages

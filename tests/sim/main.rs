@@ -57,7 +57,7 @@ const KEPT: [(u64, &str); 7] = [
         "a row that was done was REFUSED, because its late answer was too large to keep",
     ),
     (
-        plan::KEPT_WITH_FILES,
+        files::KEPT_WITH_TWIN,
         "a call that had waited for another of its key was recorded at one address and sent to \
          another",
     ),

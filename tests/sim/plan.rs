@@ -22,8 +22,6 @@ const HANDOVER: u64 = 0x4a4d_0a00;
 /// Parts further sequences of draws from the first; as above.
 const ADDRESSES: u64 = 0x0adc_0002;
 const JOBS: u64 = 0x1d9e_0b5a;
-/// A kept world in which two gateways have batches as well.
-pub(crate) const KEPT_WITH_FILES: u64 = 21_245;
 /// Rounds of the queue; the last one only asks.
 pub(crate) const ROUNDS: u32 = 3;
 /// The longest run of the tool, in ms.
@@ -270,10 +268,8 @@ impl Plan {
         let plan = self.with_more(&mut Dice::new(seed ^ MORE));
         let plan = plan.with_handover(&mut Dice::new(seed ^ HANDOVER));
         let mut plan = plan.with_addresses(&mut Dice::new(seed ^ ADDRESSES));
-        // Nor whose batch it is: one ledger has one process, and only calls are held to more.
-        if plan.twin.is_none() || seed == KEPT_WITH_FILES {
-            plan.files = File::drawn(seed, &plan.rules, &plan.callers);
-        }
+        let of = (seed, plan.twin.is_some());
+        plan.files = File::drawn(of, &plan.rules, &plan.callers);
         // Where there are two gateways, whose job it is to go on is not settled yet.
         let alone = plan.twin.is_none() && plan.handover.is_none() && !plan.rules.none;
         plan.jobs = alone && Dice::new(seed ^ JOBS).percent(25);
