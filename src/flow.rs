@@ -12,11 +12,13 @@ use http::{HeaderMap, Method, Version};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::told::Told;
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::time::{Mono, Wall};
 use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::ledger::{Ledger, Owner};
+use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
 use crate::upstream::headers::Node;
@@ -159,6 +161,26 @@ pub struct Request<B = Bytes> {
     /// When it was first seen, where that was before it came here: windows of its key are of that
     /// time.
     pub first_seen: Option<Wall>,
+}
+
+impl<B> Request<B> {
+    /// Its line in the log, as far as the request and what is told know it.
+    fn line<'a>(&'a self, told: &Told, attempts: &'a [AttemptLine], now: Mono) -> CallLine<'a> {
+        CallLine {
+            call_id: Some(&self.call_id),
+            source: Some(self.source),
+            route: &self.route.conf.name,
+            client: Some(&self.client),
+            outcome: told.word,
+            status: told.shown.status(),
+            code: told.shown.code(),
+            attempts,
+            total: now.since(self.received),
+            recorded: None,
+            trace_id: None,
+            clean: false,
+        }
+    }
 }
 
 impl Flow {

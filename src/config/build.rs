@@ -108,17 +108,9 @@ impl Builder<'_> {
 
     fn admin(&mut self, scope: &Scope<'_>) -> Admin {
         let default = Admin::default();
-        let admin = Admin {
-            listen: self
-                .parsed(scope, "listen", names::socket)
-                .unwrap_or(default.listen),
-            token: scope
-                .text("token")
-                .filter(|(text, _)| !text.is_empty())
-                .map(|(text, _)| Secret::new(text)),
-        };
+        let token = scope.text("token").filter(|(text, _)| !text.is_empty());
         let sendable = |secret: &str| secret.bytes().all(|byte| byte.is_ascii_graphic());
-        if let Some((text, _)) = scope.text("token")
+        if let Some((text, _)) = &token
             && !sendable(text)
         {
             self.refuse(
@@ -126,6 +118,12 @@ impl Builder<'_> {
                 "nobody can send this token; use visible ASCII without blanks",
             );
         }
+        let admin = Admin {
+            listen: self
+                .parsed(scope, "listen", names::socket)
+                .unwrap_or(default.listen),
+            token: token.map(|(text, _)| Secret::new(text)),
+        };
         let open = !admin.listen.ip().is_loopback() && admin.token.is_none();
         if open && !scope.any_bad(&["listen", "token"]) {
             self.refuse(

@@ -364,18 +364,9 @@ impl Pass<'_> {
             return;
         }
         CallLine {
-            call_id: Some(&self.request.call_id),
-            source: Some(self.request.source),
-            route: &self.request.route.conf.name,
-            client: Some(&self.request.client),
-            outcome: told.word,
-            status: told.shown.status(),
-            code: told.shown.code(),
-            attempts: &self.lines,
-            total: self.now.since(self.request.received),
-            recorded: None,
             trace_id: reading::trace_id(&self.fields),
             clean,
+            ..self.request.line(told, &self.lines, self.now)
         }
         .emit();
     }

@@ -127,18 +127,8 @@ impl Visit {
     /// The line of a request that was not the first at its call.
     pub(super) fn line(&self, told: &Told, attempts: &[AttemptLine], core: &Core) {
         CallLine {
-            call_id: Some(&self.request.call_id),
-            source: Some(self.request.source),
-            route: &self.request.route.conf.name,
-            client: Some(&self.request.client),
-            outcome: told.word,
-            status: told.shown.status(),
-            code: told.shown.code(),
-            attempts,
-            total: core.clock.mono().since(self.request.received),
-            recorded: None,
             trace_id: reading::trace_id(&self.fields),
-            clean: false,
+            ..self.request.line(told, attempts, core.clock.mono())
         }
         .emit();
     }
