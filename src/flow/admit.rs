@@ -17,6 +17,7 @@ use super::drive::Drive;
 use super::join;
 use super::key::{self, Key};
 use super::running::{Asked, Entered, Lead};
+use super::sites::Choice;
 use super::told::{Problem, Told};
 use super::visit::Visit;
 use super::{Flow, Request, canonical, dedup, record, reverse};
@@ -288,6 +289,7 @@ impl Flow {
             seen,
             reverses,
             site,
+            choice,
             ..
         }: &Visit,
         core: &Core,
@@ -320,7 +322,8 @@ impl Flow {
             lease_until: self.lease_until(route, now),
             now: seen.unwrap_or(now),
             window: route.conf.idempotency.window,
-            first_send: true,
+            // What has nowhere to go is recorded, and not as sent.
+            first_send: !matches!(choice, Some(Choice::Out)),
             promised: request.promised,
             // A tool that is not told who calls sees one name space of call ids.
             exclusive_id: route.tool.tenant_header().is_none(),

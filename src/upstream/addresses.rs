@@ -167,8 +167,20 @@ impl Seat {
         taken
     }
 
+    fn take_vouched(&self) -> bool {
+        let taken = !self.is_in() && self.level.lock().take_vouched();
+        if taken {
+            tracing::info!(
+                url = &*self.url,
+                at = self.at.map(tracing::field::display),
+                "an ejected address answers questions and is tried with one send"
+            );
+        }
+        taken
+    }
+
     /// Carries out a change and tells of it.
-    fn changed(&self, change: Change) {
+    fn changed(&self, change: Change, now: Mono) {
         let at = self.at.map(tracing::field::display);
         match change {
             Change::Ejected { why, out_for } => {
@@ -261,6 +273,18 @@ impl Addresses {
             None => Weight::Told,
         };
         Some(self.seat(*site, place, weight))
+    }
+
+    /// The address for a send to this url, which has just answered a question and is ejected all
+    /// the same: the send is its probe. `None` while another one is under way.
+    #[must_use]
+    pub fn vouched(&self, site: usize) -> Option<Chosen> {
+        let places = self.sites.get(site)?.board(self.rule.is_some());
+        let place = places
+            .places
+            .iter()
+            .find(|place| place.seat.take_vouched())?;
+        Some(self.seat(site, place, Weight::Probe))
     }
 
     /// Whether a call that has to go to this url can go nowhere now.
@@ -396,7 +420,7 @@ impl Seated {
             Weight::Told => None,
         };
         // Under the lock, so that two changes are told in their order.
-        change.inspect(|change| self.seat.changed(*change))
+        change.inspect(|change| self.seat.changed(*change, now))
     }
 }
 
@@ -405,7 +429,7 @@ impl Drop for Seated {
         self.seat.load.fetch_sub(1, Ordering::Relaxed);
         if self.weight == Weight::Probe {
             // The next send may be it.
-            self.seat.level.lock().give_back(Mono(0));
+            self.seat.level.lock().give_back();
         }
     }
 }

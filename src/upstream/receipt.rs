@@ -207,6 +207,15 @@ impl Asked {
         }
     }
 
+    /// Whether it is a receipt, well-formed and for this call, whatever it says.
+    #[must_use]
+    pub const fn is_receipt(&self) -> bool {
+        match self.answer {
+            RawAnswer::State(_) | RawAnswer::NotFound => true,
+            RawAnswer::Unknown(why) => matches!(why, Why::Said | Why::UnmappedState),
+        }
+    }
+
     /// A well-formed receipt with a state word nobody mapped.
     #[must_use]
     fn unmapped(word: &str) -> Self {

@@ -49,7 +49,8 @@ pub(super) fn pick(all: &[Seen], reach: Reach, panic: bool, turn: usize) -> Opti
 
 impl Reach {
     /// Whether the call may go to this url.
-    pub(super) const fn allows(self, site: usize) -> bool {
+    #[must_use]
+    pub const fn allows(self, site: usize) -> bool {
         match self {
             Self::Any { .. } => true,
             Self::Only(only) => only == site,
