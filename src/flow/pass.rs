@@ -33,6 +33,7 @@ use crate::upstream::{
     Upload,
 };
 
+mod gather;
 mod tunnel;
 
 /// The body of a request without effects.
@@ -61,6 +62,8 @@ struct Pass<'a> {
     site: usize,
     /// What the send under way holds of the tool's limits.
     held: Held,
+    /// The head of an answer came, and no more of it: nothing is sent again after that.
+    broke_off: bool,
 }
 
 impl Flow {
@@ -97,6 +100,7 @@ impl Flow {
             lines: Vec::with_capacity(1),
             site: 0,
             held: Held::default(),
+            broke_off: false,
             request: &request,
         };
         let told = match wish {
@@ -226,7 +230,18 @@ impl Pass<'_> {
             self.flow.metrics.bounds.inc(Bound::UpstreamConnections);
         }
         let (outcome, answer) = match ended {
-            Ended::Streaming(answer) => (answered(answer.status), Some(stream(*answer))),
+            Ended::Streaming(answer) => {
+                let status = answer.status;
+                let left = bound.saturating_sub(self.core.clock.mono().since(began));
+                let patience = self.core.wheel.sleep(left);
+                match Box::pin(gather::gathered(*answer, patience)).await {
+                    Ok(shown) => (answered(status), Some(shown)),
+                    Err(why) => {
+                        self.broke_off = true;
+                        (Outcome::Unclear(why), None)
+                    }
+                }
+            }
             Ended::Collected(answer) => (answered(answer.status), Some(whole(answer))),
             Ended::NotSent(why) => (Outcome::NotSent(why), None),
             Ended::Unclear(why) => (Outcome::Unclear(why), None),
@@ -321,6 +336,7 @@ impl Pass<'_> {
             PassBody::Arriving(upload) => upload.is_whole(),
         };
         let allowed = worth_it
+            && !self.broke_off
             && tellable
             && n <= policy.retry.max_retries()
             && policy.retry.resends_after(outcome.cause());

@@ -75,6 +75,8 @@ pub(super) enum ReplyBody {
         body: Stream,
         /// The wire to reset when it breaks off.
         fragile: Option<Arc<Wire>>,
+        /// It has broken off, and what came before that is on its way out.
+        broken: Option<BodyError>,
     },
 }
 
@@ -210,6 +212,7 @@ fn stream_body(body: Stream, shape: &Shape) -> ReplyBody {
     ReplyBody::Stream {
         body,
         fragile: shape.fragile.clone(),
+        broken: None,
     }
 }
 
@@ -284,12 +287,26 @@ impl Body for ReplyBody {
                 let piece = bytes.split_to(bytes.len().min(PIECE_BYTES_MAX));
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
-            Self::Stream { body, fragile } => {
-                let next = std::task::ready!(Pin::new(body).poll_frame(cx));
-                if let (Some(Err(_)), Some(wire)) = (&next, fragile) {
-                    wire.abort();
+            Self::Stream {
+                body,
+                fragile,
+                broken,
+            } => {
+                if let Some(error) = broken.take() {
+                    if let Some(wire) = fragile {
+                        wire.abort();
+                    }
+                    return Poll::Ready(Some(Err(error)));
                 }
-                Poll::Ready(next)
+                let next = std::task::ready!(Pin::new(body).poll_frame(cx));
+                let Some(Err(error)) = next else {
+                    return Poll::Ready(next);
+                };
+                // The server drops what it has not written yet when a body fails: first it has to
+                // write, so that a caller sees how far the answer came.
+                *broken = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
         }
     }

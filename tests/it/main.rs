@@ -26,6 +26,7 @@ mod check_command;
 mod clients;
 mod connections;
 mod crashes;
+mod cut_answers;
 mod disks;
 mod draining;
 mod duplicates;
