@@ -200,14 +200,16 @@ impl Drive {
             self.flow.recognised(route, asks, self.wall());
         }
         let detail = detail(&asked);
-        if let RawAnswer::Unknown(why @ (Why::UnmappedState | Why::OtherCall)) = asked.answer {
+        if let RawAnswer::Unknown(why @ (Why::UnmappedState | Why::OtherCall | Why::Doubled)) =
+            asked.answer
+        {
             let foreign = asked.foreign.as_deref();
             tracing::warn!(
                 call_id = %self.call.call_id,
                 route = %route.conf.name,
                 why = why.as_str(),
                 word = foreign.map(visible),
-                "the receipt cannot be used; check the route's `receipt` mapping"
+                "the receipt cannot be used; check it, and the route's `receipt` mapping"
             );
         }
         self.history.push(Entry::Receipt {

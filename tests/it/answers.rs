@@ -318,3 +318,20 @@ fn c50_a_cut_stream_is_broken_visibly_and_the_call_goes_to_the_queue() {
         assert_eq!(world.tool.a(), 1);
     }
 }
+
+#[test]
+fn an_answer_that_names_its_state_twice_says_nothing_and_the_receipt_is_asked() {
+    let twice = Reply::json(200, r#"{"state":"rejected","state":"done"}"#);
+    let script = Script::new().request(1, Act::read_all().commit().answer(twice));
+    let world = World::prompt_with(script, |config| {
+        let states = serde_json::json!({ "SUCCESS": ["done"], "FAILED": ["rejected"] });
+        config
+            .route("answer/state", "/state")
+            .route("answer/states", states)
+    });
+    let answer = world.call(&Call::with_id("twice"));
+    assert_eq!((answer.status, answer.outcome().as_str()), (201, "receipt"));
+    assert!(world.tool.r() >= 1);
+    let told = world.gateway.log().lines().join("\n");
+    assert!(told.contains("names its state twice"), "{told}");
+}
