@@ -49,6 +49,7 @@ mod plain;
 mod process;
 mod receipts;
 mod reload;
+mod reserved;
 mod reversal;
 mod scopes;
 mod storm;
