@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
@@ -57,6 +57,8 @@ struct Seat {
     /// As in `level`, for those who only look.
     is_in: AtomicBool,
     load: AtomicUsize,
+    /// When it was last brought back, in the clock's nanoseconds; 0: never.
+    back: AtomicU64,
     level: Mutex<Level>,
 }
 
@@ -146,12 +148,23 @@ impl Seat {
             at,
             is_in: AtomicBool::new(true),
             load: AtomicUsize::new(0),
+            back: AtomicU64::new(0),
             level: Mutex::new(Level::new(Mono(0))),
         }
     }
 
     fn is_in(&self) -> bool {
         self.is_in.load(Ordering::Acquire)
+    }
+
+    /// The sends under way, as a choice weighs them: one that has just come back is not given its
+    /// full share at once.
+    fn weighed(&self, rule: Option<&Ejection>, now: Mono) -> usize {
+        let load = self.load.load(Ordering::Relaxed);
+        match (self.back.load(Ordering::Relaxed), rule) {
+            (0, _) | (_, None) => load,
+            (back, Some(rule)) => pick::returning(load, now.since(Mono(back)), rule.base),
+        }
     }
 
     /// Takes the probe, if one is due.
@@ -194,6 +207,7 @@ impl Seat {
                 );
             }
             Change::Returned => {
+                self.back.store(now.0.max(1), Ordering::Relaxed);
                 self.is_in.store(true, Ordering::Release);
                 tracing::info!(url = &*self.url, at, "an ejected address is used again");
             }
@@ -263,7 +277,7 @@ impl Addresses {
             .map(|(site, place)| Seen {
                 site: *site,
                 is_in: place.seat.is_in(),
-                load: place.seat.load.load(Ordering::Relaxed),
+                load: place.seat.weighed(self.rule.as_deref(), now),
             })
             .collect();
         let at = pick(&seen, reach, self.is_panic(&seen), turn)?;
