@@ -29,7 +29,7 @@ use crate::batch::intake::{Refusal, Submitted};
 use crate::batch::rows::Trouble;
 use crate::call::code::Code;
 use crate::call::id::CallId;
-use crate::ledger::batch::{BatchView, ItemState, Turn, Turned, WhichBatches};
+use crate::ledger::batch::{BatchState, BatchView, ItemState, Turn, Turned, WhichBatches};
 use crate::telemetry::log::escaped;
 use document::Document;
 use stream::{Flowing, Upload};
@@ -175,14 +175,7 @@ async fn turn(
         .await?;
     match turned {
         None => Err(unknown(&name)),
-        Some(Turned::Not(view)) => Err(Problem::new(
-            Code::BadRequest,
-            format!(
-                "The batch is {}: that cannot be done to it any more, or not yet.",
-                view.state.as_str()
-            ),
-        )
-        .with_status(StatusCode::CONFLICT)),
+        Some(Turned::Not(view)) => Err(not_turned(turn, view.state)),
         Some(Turned::Done(view)) => {
             let (batch, state) = (&*view.name, view.state.as_str());
             tracing::info!(batch, state, "a batch was turned by hand");
@@ -192,6 +185,30 @@ async fn turn(
             Ok(Json(Document::from(&view)))
         }
     }
+}
+
+/// Why a batch in this state does not take that turn.
+fn not_turned(turn: Turn, state: BatchState) -> Problem {
+    let turn = match turn {
+        Turn::Pause => "paused",
+        Turn::Resume => "resumed",
+        Turn::Cancel => "cancelled",
+    };
+    let (why, reason) = match state {
+        BatchState::Loading => (
+            "its file has not come in whole. Push the file again under the same name, or cancel \
+             the batch",
+            "batch-loading",
+        ),
+        BatchState::Cancelled => (
+            "it is cancelled. Push its file under another name to run the rows that are left",
+            "batch-cancelled",
+        ),
+        BatchState::Finished => ("it is finished: every row has its end", "batch-finished"),
+        BatchState::Running | BatchState::Paused => ("it changed meanwhile. Ask again", "running"),
+    };
+    let detail = format!("The batch cannot be {turn}: {why}.");
+    Problem::new(Code::OrderRefused, detail).because(reason)
 }
 
 async fn submit(State(admin): State<Arc<Admin>>, request: Request) -> Result<Response, Problem> {
@@ -296,9 +313,7 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let detail = format!("{refusal}.");
         match refusal {
-            Refusal::Taken(_) => {
-                Self::new(Code::BadRequest, detail).with_status(StatusCode::CONFLICT)
-            }
+            Refusal::Taken(_) => Self::new(Code::OrderRefused, detail).because("name-taken"),
             Refusal::Busy => Self::new(Code::Overloaded, detail),
             Refusal::Ledger { source } if source.is_overload() => {
                 Self::new(Code::Overloaded, detail)
