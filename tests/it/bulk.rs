@@ -116,6 +116,41 @@ fn a_bulk_resend_killed_twice_does_every_row_once() {
 }
 
 #[test]
+fn what_a_killed_job_had_sent_is_asked_about_and_not_sent_again() {
+    let rows = 12;
+    // The first sends are lost. The next ones do the work, and their answers never come: these rows
+    // are with a human, so no round looks at them, and nobody but the job can ask first.
+    let script = (1..=rows).fold(Script::new().ignores_ids(), |script, n| {
+        let hangs = Act::read_all().commit().hang();
+        script
+            .request(n, Act::read_all().fin())
+            .request(n + rows, hangs)
+    });
+    let mut world = World::with(script, |config| {
+        config
+            .slow(20)
+            .set("defaults/retry/max_retries", 0)
+            .set("defaults/compensation/rounds", json!(["20ms"]))
+    });
+    for n in 0..rows {
+        let id = format!("c{n}");
+        world.call(&Call::with_id(&id)).problem(504, "unresolved");
+        world.gateway.wait_dead_letter(&id, "MANUAL");
+    }
+    let job = world.gateway.make_job(&resend_all());
+    world.tool.wait_effect(rows);
+    assert_eq!(world.gateway.job(&job["job"])["ended"], 0);
+    world.crash();
+    let done = world.gateway.wait_ended(&job["job"], rows, rows);
+    assert_eq!(done["results"], json!({ "settled": rows }), "{done}");
+    assert_eq!(
+        (world.tool.a(), world.tool.e()),
+        (2 * rows, rows),
+        "each once"
+    );
+}
+
+#[test]
 fn a_cancelled_bulk_job_leaves_what_waits_alone() {
     let rows = 30;
     let world = world(rows);
