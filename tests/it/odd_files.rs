@@ -22,7 +22,7 @@ fn is_root() -> bool {
     let folder = folder();
     let file = folder.path().join("closed");
     fs::write(&file, "").expect("a file can be written");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0)).expect("it is ours");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).expect("it is ours");
     fs::File::open(&file).is_ok()
 }
 
@@ -70,11 +70,9 @@ fn a_ledger_that_cannot_be_read_is_told_with_the_reason_and_the_way_out() {
     let conn = Connection::open(at("newer.db")).expect("a ledger");
     conn.execute_batch("PRAGMA user_version = 99").expect("SQL");
     drop(conn);
-    let pipe = Command::new("mkfifo")
-        .arg(at("pipe"))
-        .status();
+    let pipe = Command::new("mkfifo").arg(at("pipe")).status();
     assert!(pipe.expect("mkfifo is there").success());
-    fs::set_permissions(at("closed.db"), fs::Permissions::from_mode(0)).expect("it is ours");
+    fs::set_permissions(at("closed.db"), fs::Permissions::from_mode(0o000)).expect("it is ours");
     for (name, words) in [
         ("folder", &["is a folder", "name the file itself"][..]),
         ("pipe", &["is a pipe", "name the file itself"]),

@@ -36,7 +36,7 @@ impl Gateway {
     }
 
     /// `callgate dead ..` about this gateway.
-    fn dead(&self, line: &str) -> Checked {
+    pub(crate) fn dead(&self, line: &str) -> Checked {
         let mut command = Command::new(BINARY);
         command
             .args(["--admin", &self.admin.to_string(), "dead"])
