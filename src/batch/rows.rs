@@ -289,8 +289,8 @@ fn another_kind(fields: &[Vec<u8>]) -> Option<String> {
     found.map(|(_, name)| {
         let shown = visible(&String::from_utf8_lossy(only));
         format!(
-            "`{shown}` is one column, and looks like several that are separated by {name}; separate \
-             them by commas"
+            "`{shown}` is one column, and looks like several that are separated by {name}; \
+             separate them by commas"
         )
     })
 }

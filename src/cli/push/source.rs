@@ -159,7 +159,8 @@ impl Source {
 
 fn cannot_read(shown: &str, error: &io::Error) -> String {
     format!(
-        "{shown} cannot be read: {error}; name a CSV or a file of JSON lines, or - for standard input"
+        "{shown} cannot be read: {error}; name a CSV or a file of JSON lines, or - for \
+         standard input"
     )
 }
 
