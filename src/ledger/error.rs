@@ -36,7 +36,7 @@ pub enum LedgerError {
     },
     /// The folder the file should be in does not exist.
     #[error(
-        "the ledger {} cannot be created: the folder {} does not exist; create it or change \
+        "the ledger {} cannot be created: there is no folder {}; create it or change \
          ledger.url",
         path.display(),
         folder.display()

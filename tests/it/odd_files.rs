@@ -87,6 +87,7 @@ fn a_ledger_that_cannot_be_read_is_told_with_the_reason_and_the_way_out() {
         ("cut.db", &["damaged"]),
         ("newer.db", &["schema 99", "a newer one"]),
         ("missing", &["there is no ledger", "ledger.url"]),
+        ("text/too", &["there is no ledger", "ledger.url"]),
         (
             "closed.db",
             &["may not be read by this user", "run this as"],

@@ -111,7 +111,7 @@ pub(super) fn look(path: &Path) -> Result<Option<Metadata>, LedgerError> {
     };
     let found = match std::fs::metadata(path()) {
         Ok(found) => found,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if is_nowhere(&error) => return Ok(None),
         Err(error) => return Err(cannot(error)),
     };
     let what = match found.file_type() {
@@ -244,10 +244,15 @@ pub(super) fn migrate(conn: &mut Connection, now: Wall) -> rusqlite::Result<()> 
     tx.commit()
 }
 
+/// Whether nothing is there, be it that what should be its folder is a file.
+fn is_nowhere(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
 /// The folder, the rights, or another trouble with the file itself.
 fn file_error(path: &Path, error: std::io::Error) -> LedgerError {
     match error.kind() {
-        ErrorKind::NotFound => LedgerError::NoFolder {
+        _ if is_nowhere(&error) => LedgerError::NoFolder {
             path: path.to_owned(),
             folder: path.parent().unwrap_or_else(|| Path::new(".")).to_owned(),
         },
