@@ -18,6 +18,7 @@ mod claim;
 mod db;
 mod desk;
 mod fact;
+mod fields;
 mod history;
 mod items;
 mod list;

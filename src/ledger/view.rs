@@ -44,9 +44,9 @@ pub struct CallView {
     pub state: State,
     /// Whether the id is bound: a repeat meets this call instead of being sent.
     pub binds: bool,
-    /// Who works on it, or did last.
+    /// Who works on it, or did last; nobody once it has ended.
     pub owner: Owner,
-    /// Until when that claim holds.
+    /// Until when that claim holds, while it is open.
     pub lease_until: Wall,
     /// When it was recorded.
     pub received_at: Wall,

@@ -336,6 +336,11 @@ pub(crate) fn everything_that_was_stored_comes_back(make: Factory) {
         ..keyed("c", "k")
     };
     let claim = world.claim(new);
+    let view = world.view("c");
+    assert_eq!(
+        (view.owner, view.lease_until),
+        (owner("one"), NOW.after(LEASE))
+    );
     world.settled(claim, secs(1), answer(201));
     let view = world.view("c");
     let expected = CallView {
@@ -352,8 +357,8 @@ pub(crate) fn everything_that_was_stored_comes_back(make: Factory) {
         trace: Some("00-aa-bb-01".into()),
         state: State::Success,
         binds: true,
-        owner: owner("one"),
-        lease_until: NOW.after(LEASE),
+        owner: Owner::nobody(),
+        lease_until: Wall(0),
         received_at: NOW,
         updated_at: secs(1),
         first_sent: Some(NOW),

@@ -212,7 +212,7 @@ pub(super) fn park(db: &Db, row: RowId, life: u32, now: Wall, how: &Park) -> rus
 fn end_never_sent(db: &Db, row: RowId, now: Wall) -> rusqlite::Result<()> {
     let sql = "UPDATE calls SET parked = 1, state = 'FAILED', binds = 0, key_binds = 0, \
         updated_at = ?2, settled_at = ?2, settled_by = ?3, touched_at = max(touched_at, ?2), \
-        purge_at = max(touched_at, ?2) + window_ms WHERE id = ?1";
+        purge_at = max(touched_at, ?2) + window_ms, owner = '', lease_until = 0 WHERE id = ?1";
     let by = words::settled_by_text(SettledBy::NeverSent);
     db.conn
         .prepare_cached(sql)?

@@ -9,12 +9,11 @@ use rusqlite::{OptionalExtension, Row, params};
 
 use super::db::{Db, Hot};
 use super::recent::Met;
-use super::{read, reversal, words};
+use super::{fields, read, reversal, words};
 use crate::call::id::{ClientName, Fingerprint};
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::crash::{self, Point};
-use crate::ledger::record::headers_to_text;
 use crate::ledger::rule::Held;
 use crate::ledger::{Begun, Claim, DeadState, Known, NewCall, RowId};
 
@@ -41,7 +40,7 @@ pub(super) struct Claiming {
 impl Claiming {
     pub(super) fn new(new: NewCall) -> Self {
         Self {
-            headers: headers_to_text(&new.request.headers),
+            headers: fields::to_text(&new.request.headers),
             new,
         }
     }
@@ -143,10 +142,14 @@ fn names(client: &ClientName) -> impl Iterator<Item = &ClientName> {
 
 /// Whether any client uses the id, or has undone it.
 fn is_known(db: &Db, new: &NewCall) -> rusqlite::Result<bool> {
-    let sql = "SELECT 1 FROM calls WHERE call_id = ?1 \
-               UNION ALL SELECT 1 FROM aliases WHERE call_id = ?1 \
+    let id = [new.call_id.as_str()];
+    let sql = "SELECT 1 FROM calls WHERE call_id = ?1";
+    if db.hot(Hot::IsKnown, sql)?.exists(id)? {
+        return Ok(true);
+    }
+    let sql = "SELECT 1 FROM aliases WHERE call_id = ?1 \
                UNION ALL SELECT 1 FROM never_send WHERE call_id = ?1";
-    db.hot(Hot::IsKnown, sql)?.exists([new.call_id.as_str()])
+    Ok(db.has_names_beside.get() && db.conn.prepare_cached(sql)?.exists(id)?)
 }
 
 /// Writes a new row, unless an index is in the way.
@@ -315,6 +318,7 @@ fn by_alias(db: &Db, new: &NewCall, client: &ClientName) -> rusqlite::Result<Opt
 }
 
 fn alias(db: &Db, new: &NewCall, first: &Standing) -> rusqlite::Result<()> {
+    db.has_names_beside.set(true);
     let sql = "INSERT OR REPLACE INTO aliases (call_id, client, call, life, at) \
                VALUES (?1, ?2, ?3, ?4, ?5)";
     db.conn.prepare_cached(sql)?.execute(params![

@@ -1,6 +1,6 @@
 //! The writing connection with the little it remembers besides the file.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,9 @@ pub(super) struct Db<'c> {
     /// Settled calls that were met by this group's repeats.
     met: RefCell<Vec<Met>>,
     recent: Arc<Recent>,
+    /// Whether there may be call ids in `aliases` or `never_send`. Most ledgers have none, and no
+    /// call of theirs looks there.
+    pub(super) has_names_beside: Cell<bool>,
     hot: [RefCell<Option<Statement<'c>>>; Hot::COUNT],
     last_row: i64,
     policies: HashMap<Arc<str>, i64>,
@@ -35,6 +38,7 @@ pub(super) struct Start {
     pub(super) conn: Connection,
     pub(super) retention: Duration,
     pub(super) recent: Arc<Recent>,
+    has_names_beside: bool,
     last_row: i64,
 }
 
@@ -64,11 +68,14 @@ impl Start {
         let last_row = conn.query_row("SELECT coalesce(max(id), 0) FROM calls", [], |row| {
             row.get(0)
         })?;
+        let sql = "SELECT EXISTS (SELECT 1 FROM aliases) OR EXISTS (SELECT 1 FROM never_send)";
+        let has_names_beside = conn.query_row(sql, [], |row| row.get(0))?;
         recent.watch(&mut conn)?;
         Ok(Self {
             conn,
             retention,
             recent: Arc::clone(recent),
+            has_names_beside,
             last_row,
         })
     }
@@ -81,6 +88,7 @@ impl<'c> Db<'c> {
             retention: start.retention,
             met: RefCell::default(),
             recent: Arc::clone(&start.recent),
+            has_names_beside: Cell::new(start.has_names_beside),
             hot: std::array::from_fn(|_| RefCell::new(None)),
             last_row: start.last_row,
             policies: HashMap::new(),

@@ -61,15 +61,16 @@ enum InLine {
     OrParked,
 }
 
-/// The end of a call: what else is set, and of which calls.
+/// The end of a call: what else is set, and of which calls. Its owner leaves, and makes room for
+/// what its end brings: a row that grew would no longer fit among its neighbours.
 macro_rules! settle {
     ($more:literal, $and:literal) => {
         concat!(
-            "UPDATE calls SET state = ?3, binds = ?4, key_binds = key_binds AND ?5, \
-             touched_at = max(touched_at, ?6), purge_at = max(touched_at, ?6) + window_ms, \
-             updated_at = ?6, settled_at = ?6, settled_by = ?7, first_ended_at = ?8, \
-             first_outcome = ?9, first_took_ms = ?10, reply_status = ?11, reply_bytes = ?12, \
-             reply_sha256 = ?13",
+            "UPDATE calls SET state = ?3, binds = ?4, touched_at = max(touched_at, ?5), \
+             purge_at = max(touched_at, ?5) + window_ms, owner = '', lease_until = 0, \
+             updated_at = ?5, settled_at = ?5, settled_by = ?6, first_ended_at = ?7, \
+             first_outcome = ?8, first_took_ms = ?9, reply_status = ?10, reply_bytes = ?11, \
+             reply_sha256 = ?12",
             $more,
             " WHERE id = ?1 AND life = ?2 AND settled_at IS NULL",
             $and
@@ -103,7 +104,6 @@ fn settle(
         fact.life,
         state.as_str(),
         bindings.id,
-        bindings.key,
         fact.now.0,
         by,
         ended_at,
@@ -116,20 +116,34 @@ fn settle(
         reply.body,
         document,
     ];
-    match which {
-        InLine::Only => {
-            let sql = settle!("", " AND parked = 0");
-            let written = db.hot(Hot::Settle, sql)?.execute(&values[..13])?;
+    // A key that stays bound is not mentioned: naming its column would write its index anew.
+    let in_line = &values[..12];
+    match (which, bindings.key) {
+        (InLine::Only, keeps_key) => {
+            let written = if keeps_key {
+                let sql = settle!("", " AND parked = 0");
+                db.hot(Hot::Settle, sql)?.execute(in_line)?
+            } else {
+                let sql = settle!(", key_binds = 0", " AND parked = 0");
+                db.conn.prepare_cached(sql)?.execute(in_line)?
+            };
             if written == 1 && (reply.headers.is_some() || document.is_some()) {
                 keep(db, fact.row, &reply, document)?;
             }
             Ok(written == 1)
         }
-        InLine::OrParked => {
-            let sql = settle!(
-                ", reply_headers = ?14, reply_body = ?15, document = ?16",
-                ""
-            );
+        (InLine::OrParked, keeps_key) => {
+            let sql = if keeps_key {
+                settle!(
+                    ", reply_headers = ?13, reply_body = ?14, document = ?15",
+                    ""
+                )
+            } else {
+                settle!(
+                    ", reply_headers = ?13, reply_body = ?14, document = ?15, key_binds = 0",
+                    ""
+                )
+            };
             let written = db.conn.prepare_cached(sql)?.execute(values)?;
             Ok(written == 1)
         }

@@ -10,14 +10,14 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{reversal, words};
+use super::{fields, reversal, words};
 use crate::call::id::{CallId, ClientName, Fingerprint};
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::view::Difference;
 use crate::ledger::{
     CallView, Claim, DeadLetter, DeadState, Due, Entry, Kept, Owner, ProofNote, Reply, RowId,
-    Settlement, StoredRequest, Tally, Verdict, record,
+    Settlement, StoredRequest, Tally, Verdict,
 };
 
 /// The columns of a call, in the order in which [`call_row`] reads them.
@@ -169,7 +169,7 @@ fn reply(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Reply>> {
 
 fn headers(row: &Row<'_>, column: usize) -> rusqlite::Result<HeaderMap> {
     let text = row.get_ref(column)?.as_blob()?;
-    record::headers_from_text(text).ok_or_else(|| words::damaged(column, "no header lines"))
+    fields::from_text(text).ok_or_else(|| words::damaged(column, "no header lines"))
 }
 
 fn bytes(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Bytes>> {

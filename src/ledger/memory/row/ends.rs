@@ -9,7 +9,7 @@ use super::Row;
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::view::DeadLetter;
-use crate::ledger::{DeadState, Entry, News, Park, Place, SettledBy, Settlement, Verdict};
+use crate::ledger::{DeadState, Entry, News, Owner, Park, Place, SettledBy, Settlement, Verdict};
 
 impl Row {
     pub(in crate::ledger::memory) fn reversed(&mut self, now: Wall) {
@@ -84,6 +84,7 @@ impl Row {
         self.view.state = verdict.state();
         self.view.kept = None;
         self.view.updated_at = now;
+        (self.view.owner, self.view.lease_until) = (Owner::nobody(), Wall(0));
         self.touched = self.touched.max(now);
         self.view.settled = Some(Settlement {
             verdict,
