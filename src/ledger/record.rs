@@ -114,6 +114,17 @@ pub struct NewCall {
 }
 
 impl NewCall {
+    /// What decides whether it repeats a call.
+    pub(super) fn again(&self) -> Again<'_> {
+        Again {
+            client: &self.client,
+            call_id: &self.call_id,
+            fingerprint: self.fingerprint,
+            key: self.idempotency_key.as_ref(),
+            now: self.now,
+        }
+    }
+
     /// Whether `address` is one of its tool's.
     pub(super) fn is_at(&self, address: &str) -> bool {
         self.addresses().any(|its| **its == *address)
@@ -183,7 +194,22 @@ pub struct Known {
     /// Whether the request is the same: its fingerprint, and for a known id the key as well.
     pub same_request: bool,
     /// The call. When it is settled and the request is the same, its window runs anew from now.
-    pub call: CallView,
+    pub call: Arc<CallView>,
+}
+
+/// A request as far as it decides whether it repeats a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Again<'a> {
+    /// Whose it is.
+    pub client: &'a ClientName,
+    /// The id it names.
+    pub call_id: &'a CallId,
+    /// What makes it the same request.
+    pub fingerprint: Fingerprint,
+    /// Its idempotency key, when it has one.
+    pub key: Option<&'a Arc<str>>,
+    /// When it is looked at.
+    pub now: Wall,
 }
 
 /// A stored answer: what was told, or would be told.

@@ -171,6 +171,8 @@ pub struct DeadLetter {
     pub reversals: u32,
     /// What the receipt said when it was asked last.
     pub last_receipt: Option<Answer>,
+    /// Who had the call in line.
+    pub begun_by: Option<Owner>,
 }
 
 /// The state of a dead letter.

@@ -133,6 +133,7 @@ fn a_human_and_a_dead_letter_are_named() {
         by_hand: false,
         reversals: 0,
         last_receipt: None,
+        begun_by: None,
     };
     let queued = CallView {
         state: State::Unknown,

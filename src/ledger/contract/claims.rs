@@ -57,7 +57,7 @@ pub(crate) fn a_repeat_is_told_the_call_and_whether_it_is_the_same(make: Factory
     }
     world.settled(claim, secs(1), answer(201));
     let known = world.known(keyed("c", "k"));
-    let settled = known.call.settled.expect("it is settled");
+    let settled = known.call.settled.clone().expect("it is settled");
     assert_eq!(
         (settled.reply, settled.by),
         (Some(reply(201)), SettledBy::Answer(1))
@@ -214,7 +214,7 @@ pub(crate) fn a_key_belongs_to_one_call(make: Factory) {
             panic!("the key is taken, got {begun:?}")
         };
         assert_eq!(
-            (known.same_request, known.call.call_id),
+            (known.same_request, known.call.call_id.clone()),
             (!different, id("c"))
         );
     }

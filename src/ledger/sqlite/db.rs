@@ -8,6 +8,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, PrepFlags, Statement};
 
 use super::recent::{Met, Recent};
+use crate::call::id::CallId;
 use crate::ledger::RowId;
 
 /// Snapshots remembered with their row; past this the memory starts over. Reloads make new ones,
@@ -110,7 +111,7 @@ impl<'c> Db<'c> {
 
     /// Notes a settled call that a repeat has met; remembered once the group is durable.
     pub(super) fn meet(&self, met: Met) {
-        self.met.borrow_mut().push(met);
+        self.met.borrow_mut().push(self.recent.noted(met));
     }
 
     /// Something besides its row was written about a call.
@@ -118,11 +119,14 @@ impl<'c> Db<'c> {
         self.recent.forget(row);
     }
 
+    /// An id is another call's from now on.
+    pub(super) fn renamed(&self, id: &CallId) {
+        self.recent.renamed(id);
+    }
+
     /// The group is durable: what its repeats have met need not be read again.
     pub(super) fn remember(&mut self) {
-        for met in self.met.get_mut().drain(..) {
-            self.recent.keep(met);
-        }
+        self.recent.ended(self.met.get_mut().drain(..));
     }
 
     /// A row number that no call of this process had before. Given out here and not by SQLite,
@@ -180,5 +184,6 @@ impl<'c> Db<'c> {
             // When even this fails, SQLite has rolled back by itself, or the next BEGIN tells.
             let _ = self.conn.execute_batch("ROLLBACK");
         }
+        self.recent.ended(std::iter::empty());
     }
 }

@@ -9,6 +9,7 @@ use super::begin::held_of;
 use super::db::{Db, Hot};
 use super::reply::Columns;
 use super::{history, words};
+use crate::call::outcome::Outcome;
 use crate::ledger::rule::Weight;
 use crate::ledger::{DeadState, Entry, Fact, FactWritten, News, Reply, RowId, SettledBy, Verdict};
 
@@ -68,7 +69,7 @@ macro_rules! settle {
         concat!(
             "UPDATE calls SET state = ?3, binds = ?4, touched_at = max(touched_at, ?5), \
              purge_at = max(touched_at, ?5) + window_ms, owner = '', lease_until = 0, \
-             updated_at = ?5, settled_at = ?5, settled_by = ?6, first_ended_at = ?7, \
+             updated_at = 0, settled_at = ?5, settled_by = ?6, first_ended_at = ?7, \
              first_outcome = ?8, first_took_ms = ?9, reply_status = ?10, reply_bytes = ?11, \
              reply_sha256 = ?12",
             $more,
@@ -91,7 +92,7 @@ fn settle(
             at, outcome, took, ..
         }) => (
             Some(at.0),
-            Some(words::outcome_text(*outcome)),
+            said_beside(fact, *outcome).then(|| words::outcome_text(*outcome)),
             Some(history::millis(*took)),
         ),
         _ => (None, None, None),
@@ -148,6 +149,14 @@ fn settle(
             Ok(written == 1)
         }
     }
+}
+
+/// Whether the end of the first attempt says something that the end of the call does not.
+fn said_beside(fact: &Fact, outcome: Outcome) -> bool {
+    let News::Answer { n: 1, reply, .. } = &fact.news else {
+        return true;
+    };
+    outcome != fact.news.verdict().of_answer(reply.status)
 }
 
 /// Keeps what the end of a call in line brought, beside the call.

@@ -5,10 +5,15 @@ DROP INDEX calls_purge;
 CREATE INDEX calls_purge ON calls (purge_at) WHERE purge_at IS NOT NULL;
 CREATE INDEX calls_open ON calls (parked) WHERE purge_at IS NULL AND parked = 0;
 
--- From here on: a call that has ended has no owner and no lease (they make room for what its end
--- brings, so that its row does not grow), and frequent header fields are stored by a letter, one
--- line each (`J` alone is `content-type: application/json`). Rows from before stay as they are and
--- are read the same way.
+-- Who had the call in line: exchanges of that process may still be open when others claim it.
+ALTER TABLE dead_letter ADD COLUMN begun_by TEXT;
+
+-- From here on the row of a call says less twice. One that has ended has no owner and no lease: they
+-- make room for what its end brings, so that the row does not grow and part its page. `updated_at` 0
+-- is: not changed but by its end; `first_sent_at` 0: when it was received; a `first_ended_at` without
+-- `first_outcome`: it ended as it was settled. Frequent header fields are stored by a letter, one line
+-- each (`J` alone is `content-type: application/json`). Rows from before stay as they are and are
+-- read the same way.
 CREATE TABLE header_letters (
     letter  TEXT PRIMARY KEY,
     field   TEXT NOT NULL

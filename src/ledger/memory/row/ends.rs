@@ -66,6 +66,7 @@ impl Row {
             by_hand: false,
             reversals: 0,
             last_receipt: view.last_receipt(),
+            begun_by: (how.place != Place::NeverSent).then(|| view.owner.clone()),
         });
         view.history.push(Entry::Parked {
             at: now,

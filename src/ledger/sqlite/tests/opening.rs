@@ -163,7 +163,7 @@ fn keys_of_an_older_file_go_on_under_their_routes() {
     drop(ledger);
     let old = Connection::open(file_in(&folder)).unwrap();
     old.execute_batch(
-        "DROP INDEX calls_open; DROP TABLE header_letters; DROP INDEX calls_key; DROP INDEX calls_alike; ALTER TABLE calls DROP COLUMN scope; \
+        "DROP INDEX calls_open; ALTER TABLE dead_letter DROP COLUMN begun_by; DROP TABLE header_letters; DROP INDEX calls_key; DROP INDEX calls_alike; ALTER TABLE calls DROP COLUMN scope; \
          CREATE UNIQUE INDEX calls_key ON calls (client, route, idempotency_key) \
          WHERE key_binds = 1; DROP INDEX dead_letter_unalerted; DROP INDEX differences_unalerted; \
          DROP TABLE alerts; DROP TABLE lives; DROP TABLE replies; \
@@ -199,7 +199,7 @@ fn answers_of_an_older_file_stay_with_their_calls() {
     let old = Connection::open(file_in(&folder)).unwrap();
     old.execute_batch(
         "UPDATE calls SET reply_headers = kept_headers, reply_body = kept_body FROM replies \
-         WHERE call = id; DROP TABLE replies; DROP INDEX calls_open; \
+         WHERE call = id; DROP TABLE replies; DROP INDEX calls_open; ALTER TABLE dead_letter DROP COLUMN begun_by; \
          DROP TABLE header_letters; PRAGMA user_version = 8",
     )
     .unwrap();
@@ -211,7 +211,7 @@ fn answers_of_an_older_file_stay_with_their_calls() {
     let News::Answer { reply, .. } = contract::answer(200) else {
         panic!("an answer is one")
     };
-    assert_eq!(known.call.settled.unwrap().reply, Some(reply));
+    assert_eq!(known.call.settled.clone().unwrap().reply, Some(reply));
     assert_eq!(ledger.ask("SELECT count(*) FROM replies"), 0);
 }
 
@@ -257,7 +257,7 @@ fn rows_of_schema_9_are_read_ended_and_removed_as_before() {
     let Begun::Known(known) = ledger.begin(call("ended")).wait().unwrap() else {
         panic!("it is settled")
     };
-    let reply = known.call.settled.unwrap().reply.unwrap();
+    let reply = known.call.settled.clone().unwrap().reply.unwrap();
     assert_eq!(reply.headers.get("server").unwrap(), "tool");
     // The sweep finds what was in line, and the queue sends what was stored.
     let swept = ledger.recover(contract::owner("two"), NOW, OwnerTest::AllOthers);
