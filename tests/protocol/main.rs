@@ -356,6 +356,10 @@ fn broken() -> Vec<Setting> {
         settle: 0,
         ..numbers()
     };
+    let declared = Numbers {
+        resend_on: ResendOn::NotFoundOrUnknown,
+        ..numbers()
+    };
     let two = Setting {
         shared: Shared::Guarded,
         ..plain()
@@ -382,6 +386,17 @@ fn broken() -> Vec<Setting> {
                 ..plain()
             },
         ),
+        without(
+            Break::NewId,
+            Setting {
+                policy: declared.policy(),
+                honours: true,
+                ends: &[Fate::Commit(200)],
+                luck: CALM,
+                ..plain()
+            },
+        ),
+        without(Break::SkipReceipt, plain()),
         without(Break::NoClose, plain()),
         without(
             Break::NoSettle,
