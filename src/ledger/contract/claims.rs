@@ -37,6 +37,44 @@ pub(crate) fn an_id_is_claimed_once_by_64_racing_callers(make: Factory) {
     assert_eq!(claimed, 1);
 }
 
+/// C26: whoever comes in the last millisecond meets the call; of those who come together after the
+/// window, one has the id, and its life is a new one.
+pub(crate) fn c26_racers_after_the_window_make_one_claim(make: Factory) {
+    let world = make();
+    let first = world.claim(keyed("c", "k"));
+    world.settled(first, NOW, answer(201));
+    let at = |now: Wall| NewCall {
+        now,
+        ..keyed("c", "k")
+    };
+    let over = NOW.after(WINDOW);
+    let start = Arc::new(Barrier::new(8));
+    let racers: Vec<_> = (0..8)
+        .map(|_| {
+            let (ledger, start, new) = (Arc::clone(&world.ledger), Arc::clone(&start), at(over));
+            std::thread::spawn(move || {
+                start.wait();
+                ledger.begin(new).wait().unwrap()
+            })
+        })
+        .collect();
+    let begun: Vec<_> = racers.into_iter().map(|it| it.join().unwrap()).collect();
+    let lives: Vec<u32> = begun
+        .iter()
+        .filter_map(|begun| match begun {
+            Begun::Claimed(claim) => Some(claim.life),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(lives, [2]);
+    // A millisecond earlier all would have met it, and their replay would have renewed the window.
+    let world = make();
+    let first = world.claim(keyed("c", "k"));
+    world.settled(first, NOW, answer(201));
+    assert!(world.known(at(Wall(over.0 - 1))).same_request);
+    assert!(world.known(at(over)).same_request);
+}
+
 pub(crate) fn a_repeat_is_told_the_call_and_whether_it_is_the_same(make: Factory) {
     let world = make();
     let claim = world.claim(keyed("c", "k"));
