@@ -87,9 +87,8 @@ pub(super) async fn build(
     ground: Ground,
     entrance: Entrance,
 ) -> Result<Running, StartError> {
-    ground
-        .readiness
-        .raise(Trouble::Starting, "", "the ledger is being read");
+    let readiness = &ground.readiness;
+    readiness.raise(Trouble::Starting, "", "the ledger is being read");
     raise_limit(config.limits.connections);
     let observer = LedgerObserver::new(&ground.metrics);
     let Ours {

@@ -50,10 +50,10 @@ pub(super) fn wait_in(query: Option<&str>) -> Result<Option<Duration>, ()> {
     digits.then_some(Some(seconds.min(WAIT_MAX))).ok_or(())
 }
 
-/// The receipt of `asked`, as JSON: of that call, or of the one whose key this id came with. The end
-/// is the first call's then, the name the one that was asked for, since whoever asks compares it. The
-/// policy gives a dead letter so many `rounds`. Written without a tree in between, which was half of
-/// what a receipt cost.
+/// The receipt of `asked`, as JSON: of that call, or of the one whose key this id came with. The
+/// end is the first call's then, the name the one that was asked for, since whoever asks compares
+/// it. The policy gives a dead letter so many `rounds`. Written without a tree in between, which
+/// was half of what a receipt cost.
 pub(super) fn document_for(asked: &CallId, call: &CallView, rounds: usize) -> String {
     let settled = call.settled.as_ref();
     let by_operator = settled.is_some_and(|end| end.by == SettledBy::Operator);

@@ -1,7 +1,6 @@
 //! What is read from the ledger: a call with everything known about it, dead letters, due work.
 //!
-//! One shape for all readers (receipts, admin, repeats, worker), so that they cannot disagree about
-//! a call. Deliberately absent: any formatting; that is the reader's business.
+//! One shape for all readers, so that they cannot disagree. Deliberately absent: any formatting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use bytes::Bytes;
 use super::record::{Claim, Owner, Reply, RowId, StoredRequest, StoredUndo};
 use super::step::{Contradiction, Entry, Verdict};
 use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
-use crate::call::outcome::{Cause, Outcome};
+use crate::call::outcome::{Cause, Outcome, Reading};
 use crate::call::receipt::{Answer, State};
 use crate::call::time::Wall;
 
@@ -403,7 +402,6 @@ impl Attempt {
     /// Whether this send may have reached the tool without a final answer.
     #[must_use]
     pub const fn is_unclear(&self) -> bool {
-        use crate::call::outcome::Reading;
         match self.outcome {
             None | Some(Outcome::Unclear(_)) => true,
             Some(Outcome::NotSent(_)) => false,

@@ -189,8 +189,9 @@ pub(super) fn park(db: &Db, row: RowId, life: u32, now: Wall, how: &Park) -> rus
     }
     let sql = "INSERT INTO dead_letter (call, life, call_id, route, client, business_key, \
         request_id, reason, last_error, fail_count, next_retry_time, create_time, state, round, \
-        fence, ended_at, begun_by) SELECT id, life, call_id, route, client, business_key, idempotency_key, \
-        ?2, ?3, 0, ?4, ?5, ?6, 0, fence, ?7, nullif(owner, '') FROM calls WHERE id = ?1";
+        fence, ended_at, begun_by) SELECT id, life, call_id, route, client, business_key, \
+        idempotency_key, ?2, ?3, 0, ?4, ?5, ?6, 0, fence, ?7, nullif(owner, '') FROM calls \
+        WHERE id = ?1";
     db.conn.prepare_cached(sql)?.execute(params![
         row.0,
         how.reason,

@@ -79,6 +79,25 @@ macro_rules! settle {
     };
 }
 
+impl InLine {
+    /// The statement that settles. A key that stays bound is not mentioned: naming its column would
+    /// write its index anew.
+    const fn settles(self, keeps_key: bool) -> &'static str {
+        match (self, keeps_key) {
+            (Self::Only, true) => settle!("", " AND parked = 0"),
+            (Self::Only, false) => settle!(", key_binds = 0", " AND parked = 0"),
+            (Self::OrParked, true) => settle!(
+                ", reply_headers = ?13, reply_body = ?14, document = ?15",
+                ""
+            ),
+            (Self::OrParked, false) => settle!(
+                ", reply_headers = ?13, reply_body = ?14, document = ?15, key_binds = 0",
+                ""
+            ),
+        }
+    }
+}
+
 fn settle(
     db: &Db,
     fact: &Fact,
@@ -117,15 +136,13 @@ fn settle(
         reply.body,
         document,
     ];
-    // A key that stays bound is not mentioned: naming its column would write its index anew.
-    let in_line = &values[..12];
-    match (which, bindings.key) {
-        (InLine::Only, keeps_key) => {
-            let written = if keeps_key {
-                let sql = settle!("", " AND parked = 0");
+    let sql = which.settles(bindings.key);
+    match which {
+        InLine::Only => {
+            let in_line = &values[..12];
+            let written = if bindings.key {
                 db.hot(Hot::Settle, sql)?.execute(in_line)?
             } else {
-                let sql = settle!(", key_binds = 0", " AND parked = 0");
                 db.conn.prepare_cached(sql)?.execute(in_line)?
             };
             if written == 1 && (reply.headers.is_some() || document.is_some()) {
@@ -133,18 +150,7 @@ fn settle(
             }
             Ok(written == 1)
         }
-        (InLine::OrParked, keeps_key) => {
-            let sql = if keeps_key {
-                settle!(
-                    ", reply_headers = ?13, reply_body = ?14, document = ?15",
-                    ""
-                )
-            } else {
-                settle!(
-                    ", reply_headers = ?13, reply_body = ?14, document = ?15, key_binds = 0",
-                    ""
-                )
-            };
+        InLine::OrParked => {
             let written = db.conn.prepare_cached(sql)?.execute(values)?;
             Ok(written == 1)
         }

@@ -1,10 +1,10 @@
 //! Header fields as they lie in the file: a line each, frequent ones by a letter.
 //!
-//! Fields are most of what a small call takes besides its bodies, and nearly all of it is the names
-//! of the same two dozen. A short line is a capital letter, the value and `\n`; any other is
+//! Fields are most of what a small call takes besides its bodies, and much of that is the names of
+//! the same two dozen. A short line is a capital letter, the value and `\n`; any other is
 //! `name: value\r\n`, as every line was up to schema 9. Names have no capitals, so that both can be
 //! told apart, and both are still read with any SQLite shell: the table `header_letters` has the
-//! names. Deliberately absent: a dictionary of values, which would outlive the calls they came from.
+//! names. Deliberately absent: a dictionary of values, which would outlive the calls they are of.
 
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH,

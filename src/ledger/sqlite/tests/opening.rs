@@ -163,7 +163,9 @@ fn keys_of_an_older_file_go_on_under_their_routes() {
     drop(ledger);
     let old = Connection::open(file_in(&folder)).unwrap();
     old.execute_batch(
-        "DROP INDEX calls_open; ALTER TABLE dead_letter DROP COLUMN begun_by; DROP TABLE header_letters; DROP INDEX calls_key; DROP INDEX calls_alike; ALTER TABLE calls DROP COLUMN scope; \
+        "DROP INDEX calls_open; ALTER TABLE dead_letter DROP COLUMN begun_by; \
+         DROP TABLE header_letters; DROP INDEX calls_key; DROP INDEX calls_alike; \
+         ALTER TABLE calls DROP COLUMN scope; \
          CREATE UNIQUE INDEX calls_key ON calls (client, route, idempotency_key) \
          WHERE key_binds = 1; DROP INDEX dead_letter_unalerted; DROP INDEX differences_unalerted; \
          DROP TABLE alerts; DROP TABLE lives; DROP TABLE replies; \
@@ -199,8 +201,9 @@ fn answers_of_an_older_file_stay_with_their_calls() {
     let old = Connection::open(file_in(&folder)).unwrap();
     old.execute_batch(
         "UPDATE calls SET reply_headers = kept_headers, reply_body = kept_body FROM replies \
-         WHERE call = id; DROP TABLE replies; DROP INDEX calls_open; ALTER TABLE dead_letter DROP COLUMN begun_by; \
-         DROP TABLE header_letters; PRAGMA user_version = 8",
+         WHERE call = id; DROP TABLE replies; DROP INDEX calls_open; \
+         ALTER TABLE dead_letter DROP COLUMN begun_by; DROP TABLE header_letters; \
+         PRAGMA user_version = 8",
     )
     .unwrap();
     drop(old);
