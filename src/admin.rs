@@ -147,7 +147,6 @@ pub fn router(admin: Arc<Admin>) -> Router {
         with_token,
     ));
     open.merge(guarded)
-        .method_not_allowed_fallback(wrong_method)
         .layer(RequestBodyLimitLayer::new(BODY_BYTES_MAX))
         .layer(TimeoutLayer::with_status_code(
             StatusCode::GATEWAY_TIMEOUT,
@@ -155,6 +154,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         ))
         .layer(middleware::map_response(in_our_words))
         .merge(streaming)
+        .method_not_allowed_fallback(wrong_method)
         .layer(CatchPanicLayer::custom(panicked))
         .with_state(admin)
 }
@@ -198,13 +198,7 @@ async fn in_our_words(response: Response) -> Response {
         return response;
     }
     match response.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            let detail = format!(
-                "A body here has {} KiB at most; say it in fewer words.",
-                BODY_BYTES_MAX / 1024
-            );
-            Problem::new(Code::BodyTooLarge, detail).into_response()
-        }
+        StatusCode::PAYLOAD_TOO_LARGE => too_large().into_response(),
         StatusCode::GATEWAY_TIMEOUT => {
             let detail = format!(
                 "It could not be answered within {} s. Ask again; narrow the filter, if it has \
@@ -215,6 +209,14 @@ async fn in_our_words(response: Response) -> Response {
         }
         _ => response,
     }
+}
+
+fn too_large() -> Problem {
+    let detail = format!(
+        "A body here has {} KiB at most; say it in fewer words.",
+        BODY_BYTES_MAX / 1024
+    );
+    Problem::new(Code::BodyTooLarge, detail)
 }
 
 fn starting() -> Problem {
@@ -232,7 +234,8 @@ async fn nothing_here() -> Problem {
 async fn wrong_method() -> Problem {
     let detail = "This address answers another method: lists are GET, verbs are POST, and a job is \
                   cancelled by DELETE.";
-    Problem::new(Code::BadRequest, detail).with_status(StatusCode::METHOD_NOT_ALLOWED)
+    // Among callers, too, a method that no route takes is told as `no-route`.
+    Problem::new(Code::NoRoute, detail).with_status(StatusCode::METHOD_NOT_ALLOWED)
 }
 
 fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {

@@ -3,6 +3,7 @@
   tool.py tool PORT [MS [sound]]   the tool: works MS (50) ms, 5 % each of three faults unless sound
   tool.py naive PORT FILE          20 workers; a new try 5 s after each failure, given up after 300 ms
   tool.py rows N                   rows to push
+  tool.py table FILE               a table of what benches/batch/run wrote down
 
 The faults are drawn by (item, arrival): an answer 0.6 s late after the work; 500 after the work; the
 connection cut before it. GET /receipts/ID tells the truth; GET /books counts what really happened.
@@ -17,6 +18,7 @@ class Tool:
     def __init__(self, ms, faults):
         self.work, self.faults = ms / 1000, faults
         self.arrivals, self.effects, self.state, self.asked = {}, {}, {}, 0
+        self.late, self.broken, self.cut = 0, 0, 0
 
     async def serve(self, reader, writer):
         try:
@@ -33,7 +35,8 @@ class Tool:
                     twice = sum(n > 1 for n in self.effects.values())
                     text = json.dumps({"arrivals": sum(self.arrivals.values()), "items": len(self.arrivals),
                         "effects": sum(self.effects.values()), "done": len(self.effects), "twice": twice,
-                        "asked": self.asked})
+                        "asked": self.asked, "late": self.late, "broken": self.broken,
+                        "cut": self.cut})
                     status = 200
                 else:
                     self.asked += 1
@@ -56,6 +59,7 @@ class Tool:
         n = self.arrivals[item] = self.arrivals.get(item, 0) + 1
         u = draw(item, n) if self.faults else 10_000
         if 1_000 <= u < 1_500:
+            self.cut += 1
             return 0, ""
         self.state[call] = "PROCESSING"
         # What is begun is done, whether its caller stays or not.
@@ -67,7 +71,9 @@ class Tool:
         self.effects[item] = self.effects.get(item, 0) + 1
         self.state[call] = "SUCCESS"
         if u < 500:
+            self.late += 1
             await asyncio.sleep(0.6)
+        self.broken += 500 <= u < 1_000
         return (500, '{"error":"broken"}') if 500 <= u < 1_000 else (200, '{"ok":true}')
 
 async def ask(port, item):
@@ -95,6 +101,32 @@ async def naive(port, path):
     await asyncio.gather(*(worker() for _ in range(20)))
     print(f"wall {time.monotonic() - began:.1f} s")
 
+# What nobody can avoid, in seconds: the work; the rest of an attempt that has to time out, for each late
+# answer; and for each cut connection the backoff, and `settle` before "never heard of it" is believed.
+WORK, LATE, CUT, WORKERS = 0.05, 0.25, 0.15, 20
+
+def least(run, faults):
+    return (run["rows"] * WORK + faults["late"] * LATE + faults["cut"] * CUT) / WORKERS
+
+def table(path):
+    runs = [json.loads(line) for line in open(path)]
+    # The faults of the first run are those of every client that does each row once: they are drawn
+    # by (item, arrival).
+    ideal = least(runs[0], runs[0]["books"])
+    print("| | effects twice | not done | wall | times the least |")
+    print("|---|---|---|---|---|")
+    print(f"| the least it can take | | | {ideal:.1f} s | |")
+    for run in runs:
+        b = run["books"]
+        lost = run["rows"] - b["done"]
+        print(f"| {run['name']} | {b['twice']} | {lost} | {run['wall']:.1f} s | {run['wall'] / ideal:.2f} |")
+    b = runs[0]["books"]
+    print(f"\nThe least: {runs[0]['rows']} x 50 ms, 250 ms more for each of {b['late']} late answers, 150 ms "
+          f"more for each of {b['cut']} cut connections, by {WORKERS} workers.")
+    wrong = [run["name"] for run in runs[:2] if run["books"]["twice"] or run["rows"] > run["books"]["done"]]
+    if wrong:
+        sys.exit(f"twice or not at all: {', '.join(wrong)}")
+
 async def tool(port, ms, faults):
     t = Tool(ms, faults)
     server = await asyncio.start_server(t.serve, "127.0.0.1", port, backlog=1024)
@@ -103,6 +135,8 @@ async def tool(port, ms, faults):
 what, *rest = sys.argv[1:]
 if what == "tool":
     asyncio.run(tool(int(rest[0]), float(rest[1]) if rest[1:] else 50, not rest[2:]))
+elif what == "table":
+    table(rest[0])
 elif what == "naive":
     asyncio.run(naive(int(rest[0]), rest[1]))
 else:

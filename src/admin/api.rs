@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
+use http::StatusCode;
 use serde::Deserialize;
 
 use super::Admin;
@@ -85,10 +86,17 @@ impl From<PathRejection> for Problem {
 
 impl From<JsonRejection> for Problem {
     fn from(refused: JsonRejection) -> Self {
+        let status = refused.status();
+        let reason = match &refused {
+            _ if status == StatusCode::PAYLOAD_TOO_LARGE => return super::too_large(),
+            JsonRejection::MissingJsonContentType(_) => "not-json",
+            JsonRejection::JsonDataError(_) => "wrong-members",
+            _ => "unreadable",
+        };
         let detail = format!(
             "{}; send a JSON object, {{}} at least.",
             refused.body_text()
         );
-        bad(detail).with_status(refused.status())
+        bad(detail).because(reason).with_status(status)
     }
 }

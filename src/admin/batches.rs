@@ -29,7 +29,7 @@ use crate::batch::intake::{Refusal, Submitted};
 use crate::batch::rows::Trouble;
 use crate::call::code::Code;
 use crate::call::id::CallId;
-use crate::ledger::batch::{BatchView, ItemState, Turn, Turned, WhichBatches};
+use crate::ledger::batch::{BatchState, BatchView, ItemState, Turn, Turned, WhichBatches};
 use crate::telemetry::log::escaped;
 use document::Document;
 use stream::{Flowing, Upload};
@@ -59,6 +59,15 @@ impl BatchDoor {
     pub fn open(&self, intake: Arc<Intake>) {
         // A second time cannot happen, and would change nothing.
         let _ = self.intake.set(intake);
+    }
+
+    /// A batch as it is told.
+    fn document(&self, view: &BatchView) -> Document {
+        let running = self
+            .intake
+            .get()
+            .map_or(0, |intake| intake.running(view.id));
+        Document::new(view, running)
     }
 }
 
@@ -122,7 +131,10 @@ async fn list(
         WhichBatches::All
     };
     let found = admin.ledger.batches(which, limit).await?;
-    let items: Vec<Document> = found.iter().map(Document::from).collect();
+    let items: Vec<Document> = found
+        .iter()
+        .map(|view| admin.batches.document(view))
+        .collect();
     Ok(Json(json!({ "items": items, "next": null })))
 }
 
@@ -139,7 +151,7 @@ async fn of_call(admin: &Admin, text: &str) -> Result<Json<Value>, Problem> {
     if let Some((name, line)) = admin.ledger.item_of(call_id).await?
         && let Some(view) = admin.ledger.batch(name).await?
     {
-        let mut item = json!(Document::from(&view));
+        let mut item = json!(admin.batches.document(&view));
         item["line"] = line.into();
         items.push(item);
     }
@@ -148,7 +160,7 @@ async fn of_call(admin: &Admin, text: &str) -> Result<Json<Value>, Problem> {
 
 async fn show(State(admin): State<Arc<Admin>>, name: Named) -> Result<Json<Document>, Problem> {
     let view = one(&admin, &name?.0).await?;
-    Ok(Json(Document::from(&view)))
+    Ok(Json(admin.batches.document(&view)))
 }
 
 async fn pause(admin: State<Arc<Admin>>, name: Named) -> Result<Json<Document>, Problem> {
@@ -175,23 +187,40 @@ async fn turn(
         .await?;
     match turned {
         None => Err(unknown(&name)),
-        Some(Turned::Not(view)) => Err(Problem::new(
-            Code::BadRequest,
-            format!(
-                "The batch is {}: that cannot be done to it any more, or not yet.",
-                view.state.as_str()
-            ),
-        )
-        .with_status(StatusCode::CONFLICT)),
+        Some(Turned::Not(view)) => Err(not_turned(turn, view.state)),
         Some(Turned::Done(view)) => {
             let (batch, state) = (&*view.name, view.state.as_str());
             tracing::info!(batch, state, "a batch was turned by hand");
             if let Some(intake) = admin.batches.intake.get() {
                 intake.turned(&view);
             }
-            Ok(Json(Document::from(&view)))
+            Ok(Json(admin.batches.document(&view)))
         }
     }
+}
+
+/// Why a batch in this state does not take that turn.
+fn not_turned(turn: Turn, state: BatchState) -> Problem {
+    let turn = match turn {
+        Turn::Pause => "paused",
+        Turn::Resume => "resumed",
+        Turn::Cancel => "cancelled",
+    };
+    let (why, reason) = match state {
+        BatchState::Loading => (
+            "its file has not come in whole. Push the file again under the same name, or cancel \
+             the batch",
+            "batch-loading",
+        ),
+        BatchState::Cancelled => (
+            "it is cancelled. Push its file under another name to run the rows that are left",
+            "batch-cancelled",
+        ),
+        BatchState::Finished => ("it is finished: every row has its end", "batch-finished"),
+        BatchState::Running | BatchState::Paused => ("it changed meanwhile. Ask again", "running"),
+    };
+    let detail = format!("The batch cannot be {turn}: {why}.");
+    Problem::new(Code::OrderRefused, detail).because(reason)
 }
 
 async fn submit(State(admin): State<Arc<Admin>>, request: Request) -> Result<Response, Problem> {
@@ -202,9 +231,10 @@ async fn submit(State(admin): State<Arc<Admin>>, request: Request) -> Result<Res
     let kind = request.headers().get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok());
     let order = query::order(request.uri().query().unwrap_or_default(), kind).map_err(bad)?;
+    let place = intake.place(&order.name).await?;
     let (upload, reader) = Upload::new();
     // The thread ends with the upload: when this is dropped, the reader sees it cut.
-    let reading = tokio::task::spawn_blocking(move || intake.take(&order, reader));
+    let reading = tokio::task::spawn_blocking(move || intake.take(&order, &place, reader));
     upload.feed(request.into_body()).await;
     let taken = reading.await.map_err(|_panic| {
         let detail = "The gateway failed at this file; its log has the reason. Calls go on.";
@@ -222,7 +252,7 @@ async fn submit(State(admin): State<Arc<Admin>>, request: Request) -> Result<Res
         .map(|row| json!({ "line": row.line, "why": row.why }))
         .collect();
     let document = json!({
-        "batch": Document::from(&batch),
+        "batch": admin.batches.document(&batch),
         "new": new,
         "known": known,
         "bad": bad,
@@ -238,7 +268,7 @@ async fn submit(State(admin): State<Arc<Admin>>, request: Request) -> Result<Res
 
 async fn events(State(admin): State<Arc<Admin>>, name: Named) -> Result<Response, Problem> {
     let view = one(&admin, &name?.0).await?;
-    let body = Flowing::events(Arc::clone(&admin.ledger), view, admin.batches.stop.clone());
+    let body = Flowing::events(Arc::clone(&admin), view);
     let fields = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-store"),
@@ -296,9 +326,7 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let detail = format!("{refusal}.");
         match refusal {
-            Refusal::Taken(_) => {
-                Self::new(Code::BadRequest, detail).with_status(StatusCode::CONFLICT)
-            }
+            Refusal::Taken(_) => Self::new(Code::OrderRefused, detail).because("name-taken"),
             Refusal::Busy => Self::new(Code::Overloaded, detail),
             Refusal::Ledger { source } if source.is_overload() => {
                 Self::new(Code::Overloaded, detail)

@@ -88,12 +88,14 @@ async fn reload(
     match Arc::clone(admin.controls()?).reload().await {
         Ok(()) => Ok(Json(json!({ "result": "success" }))),
         Err(refused) => {
-            let status = if refused.without_file {
-                StatusCode::CONFLICT
+            // The request is sound; what it is to load is not there, or is not.
+            let problem = Problem::new(Code::OrderRefused, refused.detail);
+            Err(if refused.without_file {
+                problem.because("no-file")
             } else {
-                StatusCode::UNPROCESSABLE_ENTITY
-            };
-            Err(Problem::new(Code::BadRequest, refused.detail).with_status(status))
+                let status = StatusCode::UNPROCESSABLE_ENTITY;
+                problem.because("bad-configuration").with_status(status)
+            })
         }
     }
 }

@@ -116,6 +116,7 @@ async fn preview(
         "failed": found.failed,
         "processing": found.processing,
         "safe_to_resend": found.safe_to_resend,
+        "not_resendable": found.not_resendable,
         "unknown": found.unknown,
         "not_askable": found.not_askable,
     })))

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use http::header;
 
 /// The document, as it is in the sources.
-const DOCUMENT: &str = include_str!("openapi.json");
+pub(super) const DOCUMENT: &str = include_str!("openapi.json");
 
 pub(super) async fn document() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], DOCUMENT).into_response()

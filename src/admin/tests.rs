@@ -14,6 +14,7 @@ use crate::telemetry::readiness::Trouble;
 use fixture::{NOON, at, call, dead, settled};
 use shelf::Shelf;
 
+mod doors;
 pub(crate) mod fixture;
 pub(crate) mod shelf;
 
@@ -34,6 +35,8 @@ pub(crate) fn admin(shelf: Shelf, token: Option<&str>) -> Arc<Admin> {
 struct Got {
     status: u16,
     kind: String,
+    /// The methods the address takes, where it says so.
+    allow: Option<String>,
     body: Bytes,
 }
 
@@ -50,6 +53,10 @@ impl Got {
         assert_eq!((self.status, &document["status"]), (status, &json!(status)));
         assert_eq!(self.kind, "application/problem+json");
         assert_eq!(document["code"], code.as_str());
+        let promised: Value = serde_json::from_str(openapi::DOCUMENT).expect("a document");
+        let codes = &promised["components"]["schemas"]["Problem"]["properties"]["code"]["enum"];
+        let codes = codes.as_array().expect("the codes are listed");
+        assert!(codes.contains(&document["code"]), "{document}");
         document["detail"].as_str().expect("a detail").to_owned()
     }
 }
@@ -65,13 +72,20 @@ async fn ask(admin: &Arc<Admin>, request: Request<Body>) -> Got {
         .get("content-type")
         .expect("a content type");
     let kind = kind.to_str().expect("text").to_owned();
+    let allow = response.headers().get(header::ALLOW);
+    let allow = allow.map(|methods| methods.to_str().expect("text").to_owned());
     let body = response
         .into_body()
         .collect()
         .await
         .expect("a body")
         .to_bytes();
-    Got { status, kind, body }
+    Got {
+        status,
+        kind,
+        allow,
+        body,
+    }
 }
 
 async fn get(admin: &Arc<Admin>, target: &str) -> Got {
@@ -370,7 +384,7 @@ async fn a_stranger_learns_what_is_here() {
     let post = Request::post("/api/v1/config")
         .body(Body::empty())
         .expect("a request");
-    ask(&admin, post).await.problem(405, Code::BadRequest);
+    ask(&admin, post).await.problem(405, Code::NoRoute);
 }
 
 #[tokio::test]

@@ -94,7 +94,9 @@ impl StartError {
     #[must_use]
     pub const fn is_configuration(&self) -> bool {
         match self {
-            Self::Setup(_) | Self::Log(LogError::Level(_) | LogError::Pairs { .. }) => true,
+            Self::Setup(_)
+            | Self::Log(LogError::Level(_) | LogError::Pairs { .. })
+            | Self::Ledger(LedgerError::NotAFile { .. } | LedgerError::NotALedger { .. }) => true,
             Self::InUse { .. }
             | Self::Listen { .. }
             | Self::Unusable { .. }

@@ -12,10 +12,12 @@ mod submission;
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::Method;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 pub use refusal::Refusal;
@@ -42,8 +44,22 @@ pub const NAME_BYTES_MAX: usize = 100;
 /// Submissions read at once; each has a thread.
 const SUBMISSIONS_MAX: usize = 4;
 
-/// What stops a run, by its batch.
-pub(super) type Stops = Arc<Mutex<HashMap<BatchId, CancellationToken>>>;
+/// Those who wait for a name that somebody submits under already, and how long each does: the
+/// largest file takes minutes.
+const WAITING_MAX: usize = 8;
+const JOIN_WITHIN: Duration = Duration::from_secs(600);
+
+/// The runs of the worker, by their batch.
+pub(super) type Runs = Arc<Mutex<HashMap<BatchId, Going>>>;
+
+/// A run that goes on.
+#[derive(Clone, Default)]
+pub(super) struct Going {
+    /// Stops it.
+    pub(super) stop: CancellationToken,
+    /// Its calls that are under way.
+    pub(super) calls: Arc<AtomicUsize>,
+}
 
 /// What takes files in.
 pub struct Intake {
@@ -51,10 +67,14 @@ pub struct Intake {
     minter: Arc<Minter>,
     /// Called when there is something new to run.
     pub(super) news: Arc<Notify>,
-    /// What stops the runs of the worker.
-    pub(super) stops: Stops,
+    /// The runs of the worker.
+    pub(super) runs: Runs,
     /// Names that are being submitted.
     busy: Mutex<Vec<Arc<str>>>,
+    /// A name was given back.
+    freed: Notify,
+    /// Room for those who wait for one.
+    waiting: Semaphore,
 }
 
 /// What is submitted besides the rows.
@@ -92,8 +112,8 @@ pub struct Submitted {
 }
 
 /// A name's place among those that are submitted; given back when this is dropped.
-struct Place<'a> {
-    intake: &'a Intake,
+pub struct Place {
+    intake: Arc<Intake>,
     name: Arc<str>,
 }
 
@@ -105,8 +125,10 @@ impl Intake {
             flow,
             minter,
             news: Arc::default(),
-            stops: Stops::default(),
+            runs: Runs::default(),
             busy: Mutex::default(),
+            freed: Notify::new(),
+            waiting: Semaphore::new(WAITING_MAX),
         }
     }
 
@@ -114,18 +136,61 @@ impl Intake {
     /// worker looks at once.
     pub fn turned(&self, batch: &BatchView) {
         if batch.state != BatchState::Running
-            && let Some(stop) = self.stops.lock().get(&batch.id)
+            && let Some(run) = self.runs.lock().get(&batch.id)
         {
-            stop.cancel();
+            run.stop.cancel();
         }
         self.news.notify_one();
     }
 
-    /// Reads a file into a batch. Blocks: for a thread that may.
+    /// How many calls of a batch are under way in this process.
+    #[must_use]
+    pub fn running(&self, batch: BatchId) -> usize {
+        let runs = self.runs.lock();
+        let calls = runs.get(&batch).map(|run| &run.calls);
+        calls.map_or(0, |calls| calls.load(Ordering::Relaxed))
+    }
+
+    /// A place for a submission under this name. Waits for whoever submits under it already, so
+    /// that the same file pushed twice at once is one batch that both have submitted.
+    ///
+    /// # Errors
+    /// When as much is submitted as may be, or the other one does not end.
+    pub async fn place(self: &Arc<Self>, name: &str) -> Result<Place, Refusal> {
+        let name: Arc<str> = Arc::from(name);
+        let until = self.clock().mono().after(JOIN_WITHIN);
+        let mut room = None;
+        loop {
+            // Made before the look: what is given back in between is heard.
+            let freed = self.freed.notified();
+            if let Some(place) = self.free_place(&name)? {
+                return Ok(place);
+            }
+            if room.is_none() {
+                room = Some(self.waiting.try_acquire().map_err(|_| too_many())?);
+            }
+            tokio::select! {
+                () = freed => {}
+                () = self.clock().sleep_until(until) => return Err(Refusal::Taken(format!(
+                    "somebody else has been submitting the batch {} for {} s; submit it again to \
+                     join it",
+                    visible(&name),
+                    JOIN_WITHIN.as_secs()
+                ))),
+            }
+        }
+    }
+
+    /// Reads a file into the batch whose name has this place. Blocks: for a thread that may.
     ///
     /// # Errors
     /// Why it was refused; nothing of it runs then that did not run before.
-    pub fn take(&self, order: &Order, rows: impl Read) -> Result<Submitted, Refusal> {
+    pub fn take(
+        &self,
+        order: &Order,
+        place: &Place,
+        rows: impl Read,
+    ) -> Result<Submitted, Refusal> {
         let route = self.route(&order.route)?;
         check_order(order)?;
         let client = self.client(order.client.as_deref())?;
@@ -135,8 +200,7 @@ impl Intake {
             Some(_) => String::new(),
             None => path_of(&route)?,
         };
-        let name: Arc<str> = Arc::from(order.name.as_str());
-        let _place = self.place(&name)?;
+        let name = Arc::clone(&place.name);
         let nothing = |trouble| Refusal::File {
             trouble,
             so_far: "nothing was submitted".to_owned(),
@@ -208,24 +272,21 @@ impl Intake {
         })
     }
 
-    fn place(&self, name: &Arc<str>) -> Result<Place<'_>, Refusal> {
+    /// A place under this name; `None` while somebody else has it.
+    fn free_place(self: &Arc<Self>, name: &Arc<str>) -> Result<Option<Place>, Refusal> {
         let mut busy = self.busy.lock();
         if busy.contains(name) {
-            return Err(Refusal::Taken(format!(
-                "the batch {name} is being submitted by somebody else right now; wait, and submit \
-                 it again to join it"
-            )));
+            return Ok(None);
         }
         if busy.len() >= SUBMISSIONS_MAX {
-            tracing::warn!(most = SUBMISSIONS_MAX, "one more submission was refused");
-            return Err(Refusal::Busy);
+            return Err(too_many());
         }
         busy.push(Arc::clone(name));
         drop(busy);
-        Ok(Place {
-            intake: self,
+        Ok(Some(Place {
+            intake: Arc::clone(self),
             name: Arc::clone(name),
-        })
+        }))
     }
 
     fn open(
@@ -254,10 +315,16 @@ impl Intake {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
         self.intake.busy.lock().retain(|name| *name != self.name);
+        self.intake.freed.notify_waiters();
     }
+}
+
+fn too_many() -> Refusal {
+    tracing::warn!(most = SUBMISSIONS_MAX, "one more submission was refused");
+    Refusal::Busy
 }
 
 fn cancelled(name: &str) -> Refusal {
@@ -269,9 +336,12 @@ fn cancelled(name: &str) -> Refusal {
 fn check_order(order: &Order) -> Result<(), Refusal> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     let name = &order.name;
-    if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !name.bytes().all(plain) {
+    // A command would take one that begins with a dash for an option, and an address swallow dots.
+    let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    if !begins || name.len() > NAME_BYTES_MAX || !name.bytes().all(plain) {
         return Err(Refusal::Order(format!(
-            "`{}` is no name for a batch: 1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -",
+            "`{}` is no name for a batch: 1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -, and neither \
+             . nor - first",
             visible(name)
         )));
     }

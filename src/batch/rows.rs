@@ -167,6 +167,15 @@ impl<R: Read> Rows<R> {
         let mut input = BufReader::with_capacity(LOOK_BYTES.max(64 << 10), input);
         let bom = look(&mut input)?;
         input.consume(bom);
+        let begins = input.buffer().trim_ascii_start().first();
+        if format == Format::Csv && begins == Some(&b'{') {
+            return Err(Trouble::Header {
+                why:
+                    "it begins like JSON; JSON lines are pushed with `--format jsonl`, one object \
+                      a line"
+                        .to_owned(),
+            });
+        }
         let lines = Lines::new(input);
         let source = match format {
             Format::Csv => {
@@ -245,6 +254,9 @@ fn header<R: BufRead>(csv: &mut Csv<R>) -> Result<Arc<[String]>, Trouble> {
             fields.len()
         ));
     }
+    if let Some(why) = another_kind(&fields) {
+        return refuse(why);
+    }
     let mut columns: Vec<String> = Vec::with_capacity(fields.len());
     for field in fields {
         let name = String::from_utf8(field).map_err(|_| Trouble::Encoding { line })?;
@@ -258,6 +270,29 @@ fn header<R: BufRead>(csv: &mut Csv<R>) -> Result<Arc<[String]>, Trouble> {
         columns.push(name);
     }
     Ok(Arc::from(columns))
+}
+
+/// What a header row is that was not written with commas and line feeds: every row behind it would
+/// be told for something else.
+fn another_kind(fields: &[Vec<u8>]) -> Option<String> {
+    let mut pairs = fields.iter().flat_map(|field| field.windows(2));
+    if pairs.any(|pair| pair[0] == b'\r' && pair[1] != b'\n') {
+        return Some(
+            "its lines end with a carriage return alone; save the file with line feeds (CSV for \
+             Windows or Unix)"
+                .to_owned(),
+        );
+    }
+    let [only] = fields else { return None };
+    let separators = [(b';', "semicolons"), (b'\t', "tabs"), (b'|', "bars")];
+    let found = separators.into_iter().find(|(byte, _)| only.contains(byte));
+    found.map(|(_, name)| {
+        let shown = visible(&String::from_utf8_lossy(only));
+        format!(
+            "`{shown}` is one column, and looks like several that are separated by {name}; \
+             separate them by commas"
+        )
+    })
 }
 
 /// A record as a row. Another encoding is the whole file's: rows that happen to be ASCII must not
@@ -323,7 +358,12 @@ fn next_object<R: BufRead>(
                     map,
                 },
             }))),
-            Err(error) => bad(format!("it is no JSON object: {error}")),
+            Err(error) => {
+                // It speaks of a line of its own, which is always the first.
+                let (said, column) = (error.to_string(), error.column());
+                let said = said.split(" at line ").next().unwrap_or_default();
+                bad(format!("it is no JSON object: {said} (column {column})"))
+            }
         };
     }
 }

@@ -8,11 +8,13 @@
 use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::intake::Going;
 use super::item::{self, Item};
 use crate::call::id::ClientName;
 use crate::call::time::Mono;
@@ -46,6 +48,8 @@ pub(super) struct Run {
     workers: usize,
     /// Cancelled when nothing new is to be begun.
     stop: CancellationToken,
+    /// How many run, for whoever looks.
+    under_way: Arc<AtomicUsize>,
     ready: VecDeque<ItemDue>,
     running: JoinSet<(u32, Option<ItemEnd>)>,
     claiming: Option<Pending<Vec<ItemDue>>>,
@@ -86,7 +90,7 @@ impl Run {
         flow: &Arc<Flow>,
         core: &Core,
         batch: &BatchView,
-        (n, stop): (u64, CancellationToken),
+        (n, going): (u64, Going),
     ) -> Self {
         Self {
             owner: Owner::new(&format!("{}/{n}", flow.owner)),
@@ -97,7 +101,8 @@ impl Run {
             batch: batch.id,
             name: Arc::clone(&batch.name),
             workers: usize::try_from(batch.workers).unwrap_or(1).max(1),
-            stop,
+            stop: going.stop,
+            under_way: going.calls,
             ready: VecDeque::new(),
             running: JoinSet::new(),
             claiming: None,
@@ -117,6 +122,7 @@ impl Run {
         tracing::debug!(batch = &*self.name, "a batch is worked off");
         loop {
             self.begin();
+            self.under_way.store(self.running.len(), Ordering::Relaxed);
             self.claim();
             self.write();
             self.beat();

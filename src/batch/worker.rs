@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::intake::{Intake, Stops};
+use super::intake::{Going, Intake, Runs};
 use super::run::{LEASE, Run};
 use crate::call::time::Mono;
 use crate::clock;
@@ -48,10 +48,10 @@ pub struct Worker {
     core: Core,
     news: Arc<Notify>,
     stop: CancellationToken,
-    runs: JoinSet<BatchId>,
+    tasks: JoinSet<BatchId>,
     /// Runs begun so far; each is an owner of its own.
     begun: u64,
-    stops: Stops,
+    runs: Runs,
     /// The last line that was looked at, per batch with unresolved items.
     followed: HashMap<BatchId, u32>,
     recovered: Option<Mono>,
@@ -70,9 +70,9 @@ impl Worker {
             core,
             news: Arc::clone(&intake.news),
             stop,
-            runs: JoinSet::new(),
+            tasks: JoinSet::new(),
             begun: 0,
-            stops: Arc::clone(&intake.stops),
+            runs: Arc::clone(&intake.runs),
             followed: HashMap::new(),
             recovered: None,
             purged,
@@ -101,14 +101,14 @@ impl Worker {
             tokio::select! {
                 () = self.stop.cancelled() => {}
                 () = self.news.notified() => {}
-                Some(ended) = self.runs.join_next() => self.ended(ended),
+                Some(ended) = self.tasks.join_next() => self.ended(ended),
                 () = clock::sleep(pause) => {}
             }
         }
-        for stop in self.stops.lock().values() {
-            stop.cancel();
+        for run in self.runs.lock().values() {
+            run.stop.cancel();
         }
-        while self.runs.join_next().await.is_some() {}
+        while self.tasks.join_next().await.is_some() {}
     }
 
     /// One look at everything; whether any batch is open.
@@ -131,9 +131,9 @@ impl Worker {
         }
         // A run whose batch is not open any more was paused.
         let is_open = |id: &BatchId| open.iter().any(|batch| batch.id == *id);
-        for (id, stop) in &*self.stops.lock() {
+        for (id, run) in &*self.runs.lock() {
             if !is_open(id) {
-                stop.cancel();
+                run.stop.cancel();
             }
         }
         self.followed.retain(|id, _| is_open(id));
@@ -175,12 +175,12 @@ impl Worker {
     /// Begins a batch that runs and has something waiting; stops one that was turned.
     fn turn(&mut self, batch: &BatchView) {
         if batch.state != BatchState::Running {
-            if let Some(stop) = self.stops.lock().get(&batch.id) {
-                stop.cancel();
+            if let Some(run) = self.runs.lock().get(&batch.id) {
+                run.stop.cancel();
             }
             return;
         }
-        let free = self.runs.len() < RUNS_MAX && !self.stops.lock().contains_key(&batch.id);
+        let free = self.tasks.len() < RUNS_MAX && !self.runs.lock().contains_key(&batch.id);
         if !free || batch.counts.waiting == 0 {
             return;
         }
@@ -192,13 +192,16 @@ impl Worker {
             );
             return;
         }
-        let stop = self.stop.child_token();
+        let going = Going {
+            stop: self.stop.child_token(),
+            ..Going::default()
+        };
         self.begun += 1;
-        let of_run = (self.begun, stop.clone());
+        let of_run = (self.begun, going.clone());
         let run = Run::new(&self.flow, &self.core, batch, of_run);
         let id = batch.id;
-        self.stops.lock().insert(id, stop);
-        self.runs.spawn(async move {
+        self.runs.lock().insert(id, going);
+        self.tasks.spawn(async move {
             run.work().await;
             id
         });
@@ -206,12 +209,12 @@ impl Worker {
 
     fn ended(&mut self, ended: Result<BatchId, tokio::task::JoinError>) {
         match ended {
-            Ok(id) => drop(self.stops.lock().remove(&id)),
+            Ok(id) => drop(self.runs.lock().remove(&id)),
             // Nobody knows which it was: all that are left are stopped and begun again.
             Err(_panic) => {
                 tracing::error!("a batch's run panicked; the batches are begun again");
-                for stop in self.stops.lock().drain().map(|(_, stop)| stop) {
-                    stop.cancel();
+                for run in self.runs.lock().drain().map(|(_, run)| run) {
+                    run.stop.cancel();
                 }
             }
         }

@@ -1,14 +1,13 @@
 //! `callgate batch`: the batches of a running gateway.
 
-use std::io::Write as _;
+mod export;
 
 use http::Method;
-use http_body_util::BodyExt as _;
 
 use super::client::Target;
 use super::exit::{Exit, Failure};
 use super::gateway::Gateway;
-use super::output::{Column, Printer};
+use super::output::{Column, Output, Printer};
 use super::push::wire::Link;
 use super::push::{BATCHES, summary, watch};
 
@@ -18,6 +17,7 @@ const COLUMNS: &[Column] = &[
     ("ROUTE", "route"),
     ("ITEMS", "items"),
     ("WAITING", "waiting"),
+    ("LEASED", "leased"),
     ("RUNNING", "running"),
     ("DONE", "done"),
     ("REFUSED", "refused"),
@@ -35,6 +35,7 @@ const WIDE: &[&str] = &[
     "client",
     "items",
     "waiting",
+    "leased",
     "running",
     "done",
     "refused",
@@ -88,16 +89,6 @@ pub struct Named {
     name: String,
 }
 
-/// How an export is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Exported {
-    /// For spreadsheets
-    #[default]
-    Csv,
-    /// One JSON document a line
-    Ndjson,
-}
-
 /// `callgate batch export`
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExportArgs {
@@ -106,9 +97,9 @@ pub struct ExportArgs {
     /// Only items in this state, such as UNRESOLVED, REFUSED or BAD
     #[arg(long)]
     state: Option<String>,
-    /// How it is written
-    #[arg(long = "as", value_enum, default_value_t)]
-    form: Exported,
+    /// The same as --output, which export takes for csv unless it is given
+    #[arg(long = "as", value_enum, hide = true)]
+    form: Option<Output>,
 }
 
 /// Runs `callgate batch ..`.
@@ -140,7 +131,7 @@ pub fn run(
             printer.one(&batch, &summary(&batch))?;
             return Ok(exit);
         }
-        Command::Export(args) => return runtime.block_on(export(&link, args)),
+        Command::Export(args) => return runtime.block_on(export::run(&link, args, printer)),
         Command::Show(args) => (Method::GET, named(args)),
         Command::Pause(args) => (Method::POST, named(args).segment("pause")),
         Command::Resume(args) => (Method::POST, named(args).segment("resume")),
@@ -156,31 +147,4 @@ fn listed(args: &ListArgs) -> Target {
         .with("limit", Some(&args.limit.to_string()))
         .with("open", args.open.then_some("true"))
         .with("call_id", args.call_id.as_deref())
-}
-
-/// Writes the items as they come.
-async fn export(link: &Link<'_>, args: &ExportArgs) -> Result<Exit, Failure> {
-    let form = match args.form {
-        Exported::Csv => "csv",
-        Exported::Ndjson => "ndjson",
-    };
-    let target = Target::new(BATCHES)
-        .segment(&args.name)
-        .segment("export")
-        .with("format", Some(form))
-        .with("state", args.state.as_deref());
-    let mut body = link.stream(&target).await?;
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            Failure::Other(anyhow::anyhow!(
-                "the export broke off ({error}); what was written is not all of it"
-            ))
-        })?;
-        if let Ok(data) = frame.into_data() {
-            out.write_all(&data)?;
-        }
-    }
-    out.flush()?;
-    Ok(Exit::Ok)
 }

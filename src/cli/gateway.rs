@@ -22,9 +22,9 @@ const DEFAULT_ADDRESS: &str = "127.0.0.1:9090";
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Asking a running gateway")]
 pub struct GatewayArgs {
-    /// How results are shown
-    #[arg(short, long, global = true, value_enum, default_value_t)]
-    pub output: Output,
+    /// How results are shown [default: table]
+    #[arg(short, long, global = true, value_enum)]
+    pub output: Option<Output>,
     /// The gateway's admin address [default: the one in the configuration found]
     #[arg(long, global = true, value_name = "URL", env = "CALLGATE_ADMIN")]
     admin: Option<String>,
@@ -206,7 +206,7 @@ mod tests {
 
     fn args(admin: Option<&str>, token: Option<&str>) -> GatewayArgs {
         GatewayArgs {
-            output: Output::default(),
+            output: None,
             admin: admin.map(str::to_owned),
             token: token.map(str::to_owned),
         }

@@ -1,5 +1,7 @@
 //! `callgate health`: readiness for container health checks, where no other program is at hand.
 
+use serde_json::json;
+
 use super::client::Target;
 use super::exit::{Exit, Failure};
 use super::gateway::Gateway;
@@ -28,10 +30,14 @@ pub fn run(
         "/readyz?verbose"
     };
     let answer = gateway.ask(&Target::new(path))?;
-    printer.text(&String::from_utf8_lossy(&answer.body))?;
-    Ok(if answer.status.is_success() {
-        Exit::Ok
-    } else {
-        Exit::Failed
-    })
+    let text = String::from_utf8_lossy(&answer.body);
+    let ok = answer.status.is_success();
+    let mut lines = text.lines();
+    let document = json!({
+        "status": lines.next(),
+        "ok": ok,
+        "checks": lines.collect::<Vec<_>>(),
+    });
+    printer.one(&document, &text)?;
+    Ok(if ok { Exit::Ok } else { Exit::Failed })
 }

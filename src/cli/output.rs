@@ -29,6 +29,8 @@ pub enum Output {
 /// Where results go, and in which form.
 pub struct Printer<'a> {
     form: Output,
+    /// What was asked for, where something was.
+    asked: Option<Output>,
     out: &'a mut dyn Write,
 }
 
@@ -36,9 +38,18 @@ pub struct Printer<'a> {
 pub(super) type Column = (&'static str, &'static str);
 
 impl<'a> Printer<'a> {
-    /// Prints to `out`.
-    pub fn new(form: Output, out: &'a mut dyn Write) -> Self {
-        Self { form, out }
+    /// Prints to `out`; tables, unless something else was asked for.
+    pub fn new(asked: Option<Output>, out: &'a mut dyn Write) -> Self {
+        Self {
+            form: asked.unwrap_or_default(),
+            asked,
+            out,
+        }
+    }
+
+    /// What was asked for, where something was.
+    pub(super) const fn asked(&self) -> Option<Output> {
+        self.asked
     }
 
     /// Whether it is a person who reads it.
@@ -74,6 +85,11 @@ impl<'a> Printer<'a> {
             Output::Ndjson => self.text(&format!("{whole}\n")),
             Output::Csv => self.text(&csv::one(whole)),
         }
+    }
+
+    /// Bytes as they come.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)
     }
 
     /// Text as it is.

@@ -5,6 +5,7 @@
 //! and the same command again joins the same batch, because its name is made of what the file
 //! says. Deliberately absent: sending anything to a tool.
 
+mod name;
 mod progress;
 mod source;
 mod submit;
@@ -14,7 +15,6 @@ pub(super) mod wire;
 use std::path::PathBuf;
 
 use clap::ArgAction;
-use sha2::{Digest, Sha256};
 
 use super::client::Target;
 use super::exit::{Exit, Failure};
@@ -27,9 +27,6 @@ pub(super) use watch::{summary, watch};
 use wire::Link;
 
 pub(super) const BATCHES: &str = "/api/v1/batches";
-
-/// The longest part of a batch's name that comes from a file's name.
-const STEM_BYTES_MAX: usize = 60;
 
 /// How the rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -154,7 +151,7 @@ fn format_of(args: &PushArgs) -> Result<Format, Failure> {
 }
 
 fn job(args: &PushArgs, format: Format, digest: &[u8; 32]) -> Job {
-    let name = args.batch.clone().unwrap_or_else(|| name_of(args, digest));
+    let name = args.batch.clone().unwrap_or_else(|| name::of(args, digest));
     let workers = args.workers.to_string();
     let mut target = Target::new(BATCHES)
         .with("name", Some(&name))
@@ -173,39 +170,6 @@ fn job(args: &PushArgs, format: Format, digest: &[u8; 32]) -> Job {
         target,
         format,
     }
-}
-
-/// A name that is the same for the same calls: of the file's name, and of everything that makes
-/// the calls what they are.
-fn name_of(args: &PushArgs, digest: &[u8; 32]) -> String {
-    let mut hash = Sha256::new();
-    hash.update(digest);
-    let parts = [&args.client, &args.method, &args.path, &args.body];
-    let parts = parts.into_iter().map(|part| part.as_deref().unwrap_or(""));
-    let headers = args.header.iter().map(String::as_str);
-    for part in [args.route.as_str()]
-        .into_iter()
-        .chain(parts)
-        .chain(headers)
-    {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
-    }
-    let hash: [u8; 32] = hash.finalize().into();
-    let hex: String = hash.iter().take(6).map(|b| format!("{b:02x}")).collect();
-    let stem = match args.file.file_stem() {
-        Some(stem) if *stem != *"-" => stem.to_string_lossy().into_owned(),
-        _ => "stdin".to_owned(),
-    };
-    let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') {
-            c
-        } else {
-            '-'
-        }
-    };
-    let stem: String = stem.chars().map(plain).take(STEM_BYTES_MAX).collect();
-    format!("{stem}-{hex}")
 }
 
 /// Says what was submitted, and which rows were not.
@@ -267,30 +231,6 @@ mod tests {
         let command = PushArgs::augment_args(Command::new("push"));
         let matches = command.try_get_matches_from(line.split(' ')).unwrap();
         PushArgs::from_arg_matches(&matches).unwrap()
-    }
-
-    #[test]
-    fn the_same_calls_have_the_same_name_and_others_another() {
-        let name = |line: &str, digest| name_of(&parse(line), &[digest; 32]);
-        let plain = name("push /a/night.csv --route track", 1);
-        assert!(plain.starts_with("night-") && plain.len() == 18, "{plain}");
-        assert_eq!(
-            plain,
-            name("push /b/night.csv --route track --workers 3", 1)
-        );
-        let others = [
-            name("push /a/night.csv --route track", 2),
-            name("push /a/night.csv --route other", 1),
-            name("push /a/night.csv --route track --path /x", 1),
-            name("push /a/night.csv --route track --body /x", 1),
-        ];
-        for (n, other) in others.iter().enumerate() {
-            assert_ne!(plain, *other);
-            assert!(!others[..n].contains(other));
-        }
-        let strange = name("push /a/单号1.csv --route track", 1);
-        assert!(strange.starts_with("--1-"), "{strange}");
-        assert!(name("push - --route track --format csv", 1).starts_with("stdin-"));
     }
 
     #[test]

@@ -230,6 +230,16 @@ const ENDS: &[(&str, Exit, &str)] = &[
     ("health", Exit::Ok, "ready\n[+] ledger\n"),
     ("health --live", Exit::Ok, "alive\n"),
     (
+        "health -o ndjson",
+        Exit::Ok,
+        "{\"status\":\"ready\",\"ok\":true,\"checks\":[\"[+] ledger\"]}\n",
+    ),
+    (
+        "health --live -o csv",
+        Exit::Ok,
+        "status,ok\r\nalive,true\r\n",
+    ),
+    (
         "why ord/1 --token t",
         Exit::Ok,
         "call id  ord/1\nverdict  receipt-and",

@@ -88,9 +88,11 @@ fn from_file(args: &WhyArgs, file: &std::path::Path) -> Result<Value, Failure> {
     let client = args.client.as_deref().map(ClientName::new);
     let stories = stopped::stories(file, client.as_ref(), &args.name);
     let stories = stories.map_err(|error| match error {
-        LedgerError::NoFile { .. } | LedgerError::NotALedger { .. } => {
-            Failure::Usage(error.to_string())
-        }
+        LedgerError::NoFile { .. }
+        | LedgerError::NotAFile { .. }
+        | LedgerError::NotALedger { .. }
+        | LedgerError::NewerSchema { .. }
+        | LedgerError::NoAccess { .. } => Failure::Usage(error.to_string()),
         error => Failure::Other(error.into()),
     })?;
     match tell(&stories, &args.name) {

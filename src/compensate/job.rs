@@ -6,6 +6,8 @@
 //! crash is found there and not sent again. Deliberately absent: any judgement about a row.
 
 mod pace;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::sync::Arc;

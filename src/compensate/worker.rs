@@ -207,4 +207,4 @@ impl Mood {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

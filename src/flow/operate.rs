@@ -22,7 +22,9 @@ use crate::call::receipt::{Answer, State};
 use crate::call::recovery::{Known, Recovery, Sending};
 use crate::call::step::{Ending, Event, Parked, Parking, Reason, Step};
 use crate::call::time::Wall;
-use crate::ledger::{Claim, Contradiction, DeadState, Due, FactWritten, RowId, Taker, Verdict};
+use crate::ledger::{
+    Claim, Contradiction, DeadState, Due, FactWritten, LedgerError, RowId, Taker, Verdict,
+};
 use crate::upstream::Core;
 
 pub use crate::call::recovery::Order;
@@ -174,6 +176,33 @@ impl Flow {
             tracing::error!(%row, error = %e, "an order ended abnormally");
             Ordered::Unrecorded
         })
+    }
+
+    /// What would be answered to an order about one life of a call, were it given now; `None` when
+    /// it would be begun, or wait for somebody who works on the row.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub async fn refusal(
+        &self,
+        core: &Core,
+        (row, life): (RowId, u32),
+        order: Order,
+    ) -> Result<Option<Refusal>, LedgerError> {
+        let due = self.ledger.dossier(row).await?;
+        let Some(due) = due.filter(|due| due.call.life == life) else {
+            return Ok(None);
+        };
+        if let Some(ordered) = refused(&due, order) {
+            return Ok(match ordered {
+                Ordered::Refused(refusal) => Some(refusal),
+                _ => None,
+            });
+        }
+        let Some(route) = self.routes.named(&due.call.route) else {
+            return Ok(Some(Refusal::RouteGone));
+        };
+        Ok(self.plan(core, &route, due, order).err())
     }
 
     async fn obey(self: &Arc<Self>, core: &Core, row: RowId, life: u32, order: Order) -> Ordered {
@@ -350,7 +379,7 @@ fn refused(due: &Due, order: Order) -> Option<Ordered> {
     Some(Ordered::Refused(refusal))
 }
 
-fn unrecorded(row: RowId, error: &crate::ledger::LedgerError) -> Ordered {
+fn unrecorded(row: RowId, error: &LedgerError) -> Ordered {
     tracing::error!(%row, error = %error, "an order could not be recorded");
     Ordered::Unrecorded
 }

@@ -36,7 +36,7 @@ pub enum LedgerError {
     },
     /// The folder the file should be in does not exist.
     #[error(
-        "the ledger {} cannot be created: the folder {} does not exist; create it or change \
+        "the ledger {} cannot be created: there is no folder {}; create it or change \
          ledger.url",
         path.display(),
         folder.display()
@@ -57,9 +57,31 @@ pub enum LedgerError {
         /// The ledger file.
         path: PathBuf,
     },
+    /// What is there is no file.
+    #[error(
+        "{} is {what}, and a ledger is a file: name the file itself (ledger.url, or --ledger)",
+        path.display()
+    )]
+    NotAFile {
+        /// What was named.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// The file may not be read.
+    #[error(
+        "the ledger {} may not be read by this user, or a folder on the way may not: run this as \
+         the user that callgate runs as, or let this one read the file and what lies beside it",
+        path.display()
+    )]
+    NoAccess {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file is something else.
     #[error(
-        "{} is not a callgate ledger ({why}); it was not touched: point ledger.url at another file",
+        "{} is not a callgate ledger ({why}); it was not touched: name another file (ledger.url, \
+         or --ledger)",
         path.display()
     )]
     NotALedger {
@@ -71,7 +93,7 @@ pub enum LedgerError {
     /// A newer callgate wrote the file.
     #[error(
         "the ledger {} has schema {found}, this callgate knows up to {known}; it was not touched: \
-         run the newer callgate again",
+         use the callgate that wrote it, or a newer one",
         path.display()
     )]
     NewerSchema {

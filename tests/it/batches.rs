@@ -250,6 +250,18 @@ fn a_file_that_cannot_be_trusted_is_refused_and_nothing_is_sent() {
             "line 3 opens a quote",
         ),
         ("twice.csv", b"no,no\nRX1,a\n", "stands in it twice"),
+        (
+            "semi.csv",
+            b"no;what\nRX1;a\n",
+            "`no;what` is one column, and looks like several that are separated by semicolons",
+        ),
+        ("tabs.csv", b"no\twhat\nRX1\ta\n", "separated by tabs"),
+        ("mac.csv", b"no,what\rRX1,a\r", "carriage return alone"),
+        (
+            "json.csv",
+            b"{\"no\":\"RX1\"}\n",
+            "are pushed with `--format jsonl`",
+        ),
     ] {
         let path = file(&world.gateway, name, bytes);
         let refused = push(&world.gateway, &path, &[]);

@@ -1,6 +1,7 @@
 //! Bulk jobs: killed in the middle, wanted by two, cancelled; every row exactly once.
 
-use crate::fixture::{Act, Call, Gateway, Script, World};
+use crate::fixture::{Act, Call, Gateway, Receipts, Reply, Script, World};
+use crate::reversal::{order, undoing};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::thread;
@@ -116,6 +117,41 @@ fn a_bulk_resend_killed_twice_does_every_row_once() {
 }
 
 #[test]
+fn what_a_killed_job_had_sent_is_asked_about_and_not_sent_again() {
+    let rows = 12;
+    // The first sends are lost. The next ones do the work, and their answers never come: these rows
+    // are with a human, so no round looks at them, and nobody but the job can ask first.
+    let script = (1..=rows).fold(Script::new().ignores_ids(), |script, n| {
+        let hangs = Act::read_all().commit().hang();
+        script
+            .request(n, Act::read_all().fin())
+            .request(n + rows, hangs)
+    });
+    let mut world = World::with(script, |config| {
+        config
+            .slow(20)
+            .set("defaults/retry/max_retries", 0)
+            .set("defaults/compensation/rounds", json!(["20ms"]))
+    });
+    for n in 0..rows {
+        let id = format!("c{n}");
+        world.call(&Call::with_id(&id)).problem(504, "unresolved");
+        world.gateway.wait_dead_letter(&id, "MANUAL");
+    }
+    let job = world.gateway.make_job(&resend_all());
+    world.tool.wait_effect(rows);
+    assert_eq!(world.gateway.job(&job["job"])["ended"], 0);
+    world.crash();
+    let done = world.gateway.wait_ended(&job["job"], rows, rows);
+    assert_eq!(done["results"], json!({ "settled": rows }), "{done}");
+    assert_eq!(
+        (world.tool.a(), world.tool.e()),
+        (2 * rows, rows),
+        "each once"
+    );
+}
+
+#[test]
 fn a_cancelled_bulk_job_leaves_what_waits_alone() {
     let rows = 30;
     let world = world(rows);
@@ -185,6 +221,39 @@ fn a_preview_asks_and_sends_nothing_and_a_job_keeps_its_rate() {
         .gateway
         .told(Call::new("POST", "/api/v1/jobs"), &everything);
     assert_eq!(status, 400, "an empty filter needs `all`: {told}");
+}
+
+#[test]
+fn a_preview_does_not_promise_what_an_order_would_be_refused_for() {
+    // The tool never heard of the call, and refuses to undo it: it is never sent again.
+    let script = Script::new()
+        .request(1, Act::read_all().fin())
+        .request(2, Act::says(Reply::json(409, r#"{"no":1}"#)))
+        .receipts(Receipts::always(Act::not_found()));
+    let world = World::with(script, |config| {
+        undoing(config)
+            .set("defaults/retry/max_retries", 0)
+            .route("receipt/believe_not_found", "always")
+            .route(
+                "compensation/reversal/when",
+                json!(["UNKNOWN", "NOT_FOUND"]),
+            )
+    });
+    world.call(&order("c")).problem(504, "unresolved");
+    let row = world.gateway.wait_dead_letter("c", "MANUAL");
+    assert_eq!(row["reason"], "reversal-refused", "{row}");
+    let wanted = json!({ "verb": "resend", "filter": { "state": "MANUAL" } });
+    let preview = Call::new("POST", "/api/v1/jobs/preview");
+    let (_, found) = world.gateway.told(preview, &wanted);
+    assert_eq!(
+        (&found["safe_to_resend"], &found["not_resendable"]),
+        (&json!(0), &json!(1)),
+        "{found}"
+    );
+    let shown = world.gateway.dead("show c");
+    assert!(shown.out.contains("it is never sent again"), "{shown:?}");
+    assert_eq!(world.gateway.dead("resend c").code, 1);
+    assert_eq!(world.tool.sends("c").len(), 1);
 }
 
 #[test]

@@ -26,8 +26,17 @@ impl Gateway {
         self.admin(&format!("/api/v1/dead-letters/{id}")).json()
     }
 
+    /// The last step of a dead letter's story, in words.
+    pub(crate) fn last_step(&self, id: &str) -> String {
+        let shown = self.shown(id);
+        let step = shown["rounds"].as_array().and_then(|steps| steps.last());
+        let step = step.unwrap_or_else(|| panic!("no story in {shown}"));
+        let word = |member: &str| step[member].as_str().expect("text").to_owned();
+        format!("{} {}", word("state"), word("told"))
+    }
+
     /// `callgate dead ..` about this gateway.
-    fn dead(&self, line: &str) -> Checked {
+    pub(crate) fn dead(&self, line: &str) -> Checked {
         let mut command = Command::new(BINARY);
         command
             .args(["--admin", &self.admin.to_string(), "dead"])
@@ -94,6 +103,15 @@ fn a_human_resolves_a_call_and_repeats_are_told_so() {
         assert_eq!(receipt["state"], state);
         assert_eq!(receipt["settledBy"], "operator");
     }
+    let said = "SETTLED ann@ops: resolve-success (carrier confirmed)";
+    assert_eq!(world.gateway.last_step("done"), said);
+    assert!(
+        world
+            .gateway
+            .dead("show done")
+            .out
+            .contains("ann@ops: resolve-success (carrier")
+    );
     let shown = world.gateway.shown("done");
     let line = &shown["audit"][0];
     assert_eq!(shown["audit"].as_array().map(Vec::len), Some(1), "{shown}");
@@ -116,6 +134,8 @@ fn what_was_given_up_is_never_sent_and_its_key_is_free_once_released() {
     let (_, told) = world.gateway.verb("a", "release-key", &why);
     assert_eq!(told["reason"], "still-open", "{told}");
     world.gateway.verb("a", "discard", &why);
+    let said = "DISCARDED ann@ops: discard (test data)";
+    assert_eq!(world.gateway.last_step("a"), said);
     assert_eq!(
         world.gateway.receipt("a").json()["deadLetter"]["state"],
         "DISCARDED"
@@ -168,6 +188,11 @@ fn an_operators_resend_asks_first_keeps_the_id_and_comes_back_to_the_human() {
         "{told}"
     );
     assert_eq!(told["after"], "MANUAL", "never back to the queue");
+    let step = world.gateway.last_step(&id);
+    assert!(
+        step.starts_with("MANUAL ann@ops: resend (tool is back): "),
+        "{step}"
+    );
     world.crash();
     assert_eq!(world.gateway.shown(&id)["state"], "MANUAL");
     let asked = world.tool.r();
@@ -176,6 +201,11 @@ fn an_operators_resend_asks_first_keeps_the_id_and_comes_back_to_the_human() {
         (&told["result"], &told["after"]),
         (&json!("settled"), &json!("SETTLED")),
         "{told}"
+    );
+    let step = world.gateway.last_step(&id);
+    assert!(
+        step.starts_with("SETTLED ann@ops: resend: sent again"),
+        "{step}"
     );
     assert!(
         world.tool.r() > asked,
@@ -319,7 +349,7 @@ fn only_a_json_post_with_the_token_changes_something() {
     assert_eq!(client().call(&bare).status, 401);
     let bare = bare.field("Authorization", "Bearer s3cret");
     let get = Call::get(to).field("Authorization", "Bearer s3cret");
-    assert_eq!(client().call(&get).status, 405);
+    client().call(&get).problem(405, "no-route");
     let form = bare.clone().set("Content-Type", "text/plain");
     assert_eq!(
         client().call(&form).status,

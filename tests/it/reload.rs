@@ -108,7 +108,8 @@ fn c60_a_bad_file_changes_nothing_and_is_told_with_its_place() {
     assert_eq!(ready.status, 200, "an old configuration is in force");
     assert!(ready.text().contains("configuration"), "{}", ready.text());
     let problem = reload(&world);
-    assert_eq!(problem.status, 422, "{}", problem.text());
+    let problem = problem.problem(422, "order-refused");
+    assert_eq!(problem["reason"], "bad-configuration");
     assert_eq!(mark_of(&world, "old"), None);
     // What needs a restart is refused as a whole, too.
     let workers = marked(&world.config, 1).set("workers", 2).yaml();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::process::Command;
 
 /// Rounds that are soon over, and a reversal after the last.
-fn undoing(config: Config) -> Config {
+pub(crate) fn undoing(config: Config) -> Config {
     config
         .set("defaults/timeouts/total", "600ms")
         .set("defaults/timeouts/late", "300ms")
@@ -27,7 +27,7 @@ fn undoing(config: Config) -> Config {
         )
 }
 
-fn order(id: &str) -> Call {
+pub(crate) fn order(id: &str) -> Call {
     Call::with_id(id).body(r#"{"n":7}"#)
 }
 

@@ -18,7 +18,11 @@ pub(super) struct Document {
     workers: u32,
     items: i64,
     waiting: i64,
-    running: i64,
+    /// Claimed by a worker: those that run, those that come next, and those whose end is on its way
+    /// to the ledger.
+    leased: i64,
+    /// Calls that are under way at this moment.
+    running: usize,
     done: i64,
     refused: i64,
     unresolved: i64,
@@ -39,8 +43,9 @@ pub(super) struct Document {
 pub(super) const COLUMNS: &str =
     "line,state,call_id,key,attempts,status,outcome,error,original_call_id,updated_at\r\n";
 
-impl From<&BatchView> for Document {
-    fn from(batch: &BatchView) -> Self {
+impl Document {
+    /// A batch of which so many calls are under way.
+    pub(super) fn new(batch: &BatchView, running: usize) -> Self {
         let counts = &batch.counts;
         Self {
             name: batch.name.to_string(),
@@ -50,7 +55,8 @@ impl From<&BatchView> for Document {
             workers: batch.workers,
             items: counts.total(),
             waiting: counts.waiting,
-            running: counts.leased,
+            leased: counts.leased,
+            running,
             done: counts.done,
             refused: counts.refused,
             unresolved: counts.unresolved,

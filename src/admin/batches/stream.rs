@@ -15,9 +15,9 @@ use bytes::{Buf, Bytes};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use super::document::{COLUMNS, Document, csv_line, json_line};
+use crate::admin::Admin;
 use crate::clock;
 use crate::ledger::Ledger;
 use crate::ledger::batch::{BatchId, BatchState, BatchView, ItemState};
@@ -155,28 +155,24 @@ impl Flowing {
     }
 
     /// A batch as server-sent events: its document whenever it has changed, until it has ended.
-    pub(super) fn events(
-        ledger: Arc<dyn Ledger>,
-        batch: BatchView,
-        stop: CancellationToken,
-    ) -> Self {
+    pub(super) fn events(admin: Arc<Admin>, batch: BatchView) -> Self {
         let (send, receive) = mpsc::channel(PIECES_MAX);
         drop(tokio::spawn(async move {
-            let watching = watch(&*ledger, batch, &send);
+            let watching = watch(&admin, batch, &send);
             tokio::select! {
                 () = watching => {}
-                () = stop.cancelled() => {}
+                () = admin.batches.stop.cancelled() => {}
             }
         }));
         Self(receive)
     }
 }
 
-async fn watch(ledger: &dyn Ledger, mut batch: BatchView, to: &mpsc::Sender<io::Result<Bytes>>) {
+async fn watch(admin: &Admin, mut batch: BatchView, to: &mpsc::Sender<io::Result<Bytes>>) {
     let mut told: Option<Document> = None;
     let mut silent = 0;
     loop {
-        let document = Document::from(&batch);
+        let document = admin.batches.document(&batch);
         let is_over = has_ended(&batch);
         silent += 1;
         let text = if is_over {
@@ -197,7 +193,7 @@ async fn watch(ledger: &dyn Ledger, mut batch: BatchView, to: &mpsc::Sender<io::
         }
         told = Some(document);
         clock::sleep(LOOK_EVERY).await;
-        match ledger.batch(Arc::clone(&batch.name)).await {
+        match admin.ledger.batch(Arc::clone(&batch.name)).await {
             Ok(Some(view)) => batch = view,
             // Forgotten meanwhile, or the ledger cannot be read: whoever watches asks again.
             Ok(None) | Err(_) => return,

@@ -170,6 +170,7 @@ fn table(found: &Value) -> String {
         ("failed at the tool", found["failed"].clone()),
         ("still processing", found["processing"].clone()),
         ("safe to resend", found["safe_to_resend"].clone()),
+        ("must not be resent", found["not_resendable"].clone()),
         ("the tool does not say", found["unknown"].clone()),
         ("cannot be asked", found["not_askable"].clone()),
     ])

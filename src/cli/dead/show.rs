@@ -117,6 +117,13 @@ fn what_now(row: &Value) -> Option<String> {
         (DeadState::Reversing, _) => {
             "nothing: it is being undone, and the original is never sent again".to_owned()
         }
+        (DeadState::Manual, _) if !row["call"]["reversal"].is_null() => {
+            format!(
+                "its undo request came to no end, and it is never sent again: callgate dead \
+                 reverse {id} tries once more; or look it up in the tool's own books, then \
+                 callgate dead resolve {id} --as success|failed --note WHAT"
+            )
+        }
         (DeadState::Manual, Some(Answer::NotFound)) => {
             format!("the tool never heard of it: once it is up, callgate dead resend {id}")
         }

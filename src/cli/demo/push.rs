@@ -117,7 +117,7 @@ async fn watch(admin: &mut Client, batch: Batch, progress: &Progress) -> anyhow:
         );
         let document: Value = serde_json::from_slice(&answer.body).context(path.clone())?;
         let of = |name: &str| document[name].as_u64().unwrap_or(0);
-        let left = of("waiting") + of("running");
+        let left = of("waiting") + of("leased");
         let ended = u32::try_from(of("items").saturating_sub(left)).unwrap_or(batch.calls);
         progress.reach(ended);
         if document["state"] == "FINISHED" {

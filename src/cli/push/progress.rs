@@ -39,7 +39,7 @@ impl Figures {
         let of = |name: &str| batch[name].as_u64().unwrap_or(0);
         Self {
             items: of("items"),
-            ended: of("items").saturating_sub(of("waiting") + of("running")),
+            ended: of("items").saturating_sub(of("waiting") + of("leased")),
             done: of("done"),
             retried: of("retried"),
             by_receipt: of("settledByReceipt"),
@@ -153,7 +153,7 @@ mod tests {
     fn a_line_says_how_far_how_fast_and_what_came_of_it() {
         let batch = |waiting| {
             json!({
-                "items": 100, "waiting": waiting, "running": 5, "done": 40, "retried": 3,
+                "items": 100, "waiting": waiting, "leased": 5, "done": 40, "retried": 3,
                 "settledByReceipt": 2, "unresolved": 1, "refused": 4, "bad": 1
             })
         };

@@ -1,11 +1,11 @@
 //! The file: read twice, and held to being the same both times.
 //!
-//! Once to see that it can be used and to make its name, once to submit it. Standard input is
-//! written to a temporary file first, so that a submission can begin again after the gateway was
-//! restarted.
+//! Once to see that it can be used and to make its name, once to submit it. Standard input, and
+//! whatever else can be read only once, is written to a temporary file first; so a submission can
+//! begin again after the gateway was restarted.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{self, File, FileType};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,8 @@ use sha2::{Digest, Sha256};
 
 use super::super::exit::Failure;
 use crate::batch::recipe::Recipe;
-use crate::batch::rows::{BadRow, Format, Rows};
+use crate::batch::rows::{BadRow, Format, Rows, Trouble};
+use crate::telemetry::log::visible;
 
 /// Bad rows told in full.
 const BAD_TOLD_MAX: usize = 20;
@@ -28,8 +29,10 @@ const CHAR_BYTES: usize = 4;
 /// Where the rows are.
 pub(super) struct Source {
     path: PathBuf,
+    /// What it is called where somebody is told of it.
+    shown: String,
     encoding: Option<&'static Encoding>,
-    /// Removes the copy of standard input.
+    /// Removes the copy of standard input or of a pipe.
     _spooled: Option<tempfile::TempPath>,
 }
 
@@ -63,22 +66,32 @@ struct Decoded<R> {
 }
 
 impl Source {
-    /// Finds the file; copies standard input into one.
+    /// Finds the file; copies standard input or a pipe into one.
     pub(super) fn open(path: &Path, encoding: Option<&str>) -> Result<Self, Failure> {
         let encoding = encoding.map(encoding_of).transpose()?;
-        if path.as_os_str() != "-" {
-            // The first reading says what is wrong with it.
+        let is_stdin = path.as_os_str() == "-";
+        // What is not there or is a folder is told by the first reading.
+        let is_once = |kind: FileType| !kind.is_file() && !kind.is_dir();
+        if !is_stdin && !fs::metadata(path).is_ok_and(|found| is_once(found.file_type())) {
             return Ok(Self {
                 path: path.to_owned(),
+                shown: visible(&path.to_string_lossy()),
                 encoding,
                 _spooled: None,
             });
         }
-        let mut copy = tempfile::NamedTempFile::new()?;
-        io::copy(&mut io::stdin().lock(), copy.as_file_mut())?;
-        let spooled = copy.into_temp_path();
+        let (spooled, shown) = if is_stdin {
+            let shown = "standard input".to_owned();
+            (copied(&mut io::stdin().lock(), &shown)?, shown)
+        } else {
+            let shown = visible(&path.to_string_lossy());
+            let pipe = File::open(path);
+            let mut pipe = pipe.map_err(|error| Failure::Usage(cannot_read(&shown, &error)))?;
+            (copied(&mut pipe, &shown)?, shown)
+        };
         Ok(Self {
             path: spooled.to_path_buf(),
+            shown,
             encoding,
             _spooled: Some(spooled),
         })
@@ -86,12 +99,14 @@ impl Source {
 
     /// Reads it from its beginning, as UTF-8.
     pub(super) fn read(&self) -> io::Result<Hashed<Box<dyn Read + Send>>> {
-        let file = File::open(&self.path).map_err(|error| {
-            let what = format!("{}: {error}", self.path.display());
-            io::Error::new(error.kind(), what)
-        })?;
-        if file.metadata()?.is_dir() {
-            let what = format!("{} is a folder", self.path.display());
+        let told =
+            |error: io::Error| io::Error::new(error.kind(), cannot_read(&self.shown, &error));
+        let file = File::open(&self.path).map_err(told)?;
+        if file.metadata().map_err(told)?.is_dir() {
+            let what = format!(
+                "{} is a folder; push the files in it one by one",
+                self.shown
+            );
             return Err(io::Error::other(what));
         }
         let inner: Box<dyn Read + Send> = match self.encoding {
@@ -107,7 +122,7 @@ impl Source {
     /// Reads all of it and says what it holds.
     pub(super) fn look(&self, format: Format, recipe: &Recipe) -> Result<Looked, String> {
         let file = self.read().map_err(|error| error.to_string())?;
-        let told = |trouble: crate::batch::rows::Trouble| trouble.to_string();
+        let told = |trouble: Trouble| format!("{}: {trouble}", self.shown);
         let mut looked = Looked {
             digest: [0; 32],
             rows: 0,
@@ -140,6 +155,28 @@ impl Source {
         looked.digest = hashed.digest();
         Ok(looked)
     }
+}
+
+fn cannot_read(shown: &str, error: &io::Error) -> String {
+    format!(
+        "{shown} cannot be read: {error}; name a CSV or a file of JSON lines, or - for \
+         standard input"
+    )
+}
+
+/// Copies what can be read only once into a file.
+fn copied(from: &mut dyn Read, shown: &str) -> Result<tempfile::TempPath, Failure> {
+    let folder = std::env::temp_dir();
+    let cannot = |error: io::Error| {
+        Failure::Usage(format!(
+            "{shown} cannot be copied into a file in {} before it is submitted: {error}. Name \
+             another folder by TMPDIR, or push a file",
+            folder.display()
+        ))
+    };
+    let mut copy = tempfile::NamedTempFile::new_in(&folder).map_err(cannot)?;
+    io::copy(from, copy.as_file_mut()).map_err(cannot)?;
+    Ok(copy.into_temp_path())
 }
 
 fn encoding_of(label: &str) -> Result<&'static Encoding, Failure> {
@@ -240,7 +277,7 @@ mod tests {
     fn written(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.csv");
-        std::fs::write(&path, bytes).unwrap();
+        fs::write(&path, bytes).unwrap();
         (folder, path)
     }
 

@@ -35,7 +35,8 @@ pub(super) async fn submit(
 ) -> Result<Value, Failure> {
     let mut tries = 0;
     loop {
-        let (body, sent) = pieces(source, digest)?;
+        let reading = pieces(source, digest);
+        let (body, sent) = reading.map_err(|error| Failure::Usage(error.to_string()))?;
         let submitted = link
             .submit(&job.target, job.format.media_type(), body)
             .await;

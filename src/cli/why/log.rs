@@ -80,7 +80,8 @@ impl LogArgs {
         };
         let cannot = |error: std::io::Error| {
             Failure::Usage(format!(
-                "the log {} cannot be read: {error}",
+                "the log {} cannot be read: {error}; --log wants the tool's log, one JSON object a \
+                 line",
                 path.display()
             ))
         };

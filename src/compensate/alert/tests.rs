@@ -311,7 +311,7 @@ async fn an_alert_outlives_its_process_and_is_told_once() {
     // Came up while nobody looked.
     world.manual();
     world.inbox.plan(ALWAYS);
-    for _ in 0..3 {
+    for _ in 0..20 {
         world.wake();
         world.pass(Duration::from_secs(90)).await;
         world.die().await;

@@ -12,7 +12,7 @@ use super::Verbs;
 use crate::call::receipt::Answer;
 use crate::clock;
 use crate::flow::operate::{Order, Ordered};
-use crate::ledger::{DeadLetter, Filter, LedgerError, Verdict};
+use crate::ledger::{DeadLetter, Filter, LedgerError, RowId, Verdict};
 use crate::telemetry::labels::Bound;
 
 /// Rows asked about at most; past it an even sample of this many.
@@ -37,12 +37,23 @@ pub struct Preview {
     pub failed: u64,
     /// The tool still works on it.
     pub processing: u64,
-    /// The tool never heard of it, believably.
+    /// The tool never heard of it, believably, and it may be sent again.
     pub safe_to_resend: u64,
+    /// The tool never heard of it, and it may not be sent again: its reversal has begun, or the
+    /// credential it came with was not kept, or its route leads elsewhere now.
+    pub not_resendable: u64,
     /// The tool does not say.
     pub unknown: u64,
     /// The tool could not be asked: no receipt, no route.
     pub not_askable: u64,
+}
+
+/// What was found about one row.
+struct Found {
+    /// What asking brought.
+    ordered: Ordered,
+    /// Whether an order to send it again would be begun.
+    resendable: bool,
 }
 
 impl Preview {
@@ -52,9 +63,9 @@ impl Preview {
         self.asked == self.matching
     }
 
-    const fn count(&mut self, ordered: &Ordered) {
+    const fn count(&mut self, found: &Found) {
         self.asked += 1;
-        let counted = match ordered {
+        let counted = match &found.ordered {
             Ordered::Receipt(Verdict::Success)
             | Ordered::Answered {
                 verdict: Verdict::Success,
@@ -72,7 +83,11 @@ impl Preview {
             Ordered::Unknown {
                 receipt: Some(Answer::NotFound),
                 ..
-            } => &mut self.safe_to_resend,
+            } if found.resendable => &mut self.safe_to_resend,
+            Ordered::Unknown {
+                receipt: Some(Answer::NotFound),
+                ..
+            } => &mut self.not_resendable,
             Ordered::Refused(_) => &mut self.not_askable,
             Ordered::Unknown { .. }
             | Ordered::Differs(_)
@@ -117,20 +132,28 @@ impl Verbs {
         let mut questions = JoinSet::new();
         for letter in rows {
             if questions.len() >= AT_ONCE
-                && let Some(Ok(ordered)) = questions.join_next().await
+                && let Some(Ok(found)) = questions.join_next().await
             {
-                preview.count(&ordered);
+                preview.count(&found);
             }
             let this = self.clone();
-            questions.spawn(async move {
-                let (row, life) = (letter.row, letter.life);
-                this.flow.order(&this.core, row, life, Order::Ask).await
-            });
+            questions.spawn(async move { this.look((letter.row, letter.life)).await });
         }
-        while let Some(ordered) = questions.join_next().await {
-            if let Ok(ordered) = ordered {
-                preview.count(&ordered);
+        while let Some(found) = questions.join_next().await {
+            if let Ok(found) = found {
+                preview.count(&found);
             }
+        }
+    }
+
+    async fn look(&self, (row, life): (RowId, u32)) -> Found {
+        let flow = &self.flow;
+        let ordered = flow.order(&self.core, row, life, Order::Ask).await;
+        let refusal = flow.refusal(&self.core, (row, life), Order::Resend).await;
+        Found {
+            ordered,
+            // A ledger that cannot be read promises nothing.
+            resendable: matches!(refusal, Ok(None)),
         }
     }
 }

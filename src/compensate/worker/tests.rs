@@ -22,7 +22,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
 use crate::upstream::headers::Node;
 
-const NOW: Wall = Wall(1_700_000_000_000);
+pub(in crate::compensate) const NOW: Wall = Wall(1_700_000_000_000);
 
 struct World {
     ledger: Arc<MemoryLedger>,
@@ -39,25 +39,7 @@ impl World {
         }
         ledger.fail_writes(failures);
         let (clock, _) = Clock::simulated(NOW);
-        let flow = Arc::new(Flow {
-            ledger: Arc::clone(&ledger) as _,
-            routes: Routes::default(),
-            clock: clock.clone(),
-            entropy: Entropy::seeded(1),
-            owner: Owner::new("worker"),
-            node: Node::new("n"),
-            metrics: Arc::new(Metrics::new("0")),
-            readiness: Arc::new(Readiness::new()),
-            calls: Arc::default(),
-            clients: ClientNames::default(),
-            retries: Retries::default(),
-            promises: Promises::new(8),
-            late: Arc::new(LateRegistry::default()),
-            draining: CancellationToken::new(),
-            beside_others: false,
-            in_line: TaskTracker::new(),
-            tasks: TaskTracker::new(),
-        });
+        let flow = flow_over(&ledger, &clock);
         let stop = CancellationToken::new();
         let worker = Worker::new(flow, Core::start(0, clock), stop.clone());
         let worker = tokio::spawn(worker.run());
@@ -82,7 +64,30 @@ impl World {
     }
 }
 
-async fn park(ledger: &MemoryLedger, n: usize, due: Wall) {
+/// A flow without routes over this ledger.
+pub(in crate::compensate) fn flow_over(ledger: &Arc<MemoryLedger>, clock: &Clock) -> Arc<Flow> {
+    Arc::new(Flow {
+        ledger: Arc::clone(ledger) as _,
+        routes: Routes::default(),
+        clock: clock.clone(),
+        entropy: Entropy::seeded(1),
+        owner: Owner::new("worker"),
+        node: Node::new("n"),
+        metrics: Arc::new(Metrics::new("0")),
+        readiness: Arc::new(Readiness::new()),
+        calls: Arc::default(),
+        clients: ClientNames::default(),
+        retries: Retries::default(),
+        promises: Promises::new(8),
+        late: Arc::new(LateRegistry::default()),
+        draining: CancellationToken::new(),
+        beside_others: false,
+        in_line: TaskTracker::new(),
+        tasks: TaskTracker::new(),
+    })
+}
+
+pub(in crate::compensate) async fn park(ledger: &MemoryLedger, n: usize, due: Wall) {
     let call = NewCall {
         client: ClientName::anonymous(),
         call_id: CallId::parse(format!("c-{n}").as_bytes()).unwrap(),

@@ -3,8 +3,8 @@
 //! Every way this can go wrong has its own error that says what to do, and a file that is not ours
 //! or newer than we are is left exactly as it was found.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -64,6 +64,7 @@ pub(super) struct FileLock(#[expect(dead_code, reason = "held for its lock")] Fi
 /// Takes the lock file beside the ledger. It is left behind on purpose: removing it would let two
 /// processes lock two files of one name.
 pub(super) fn lock(path: &Path) -> Result<FileLock, LedgerError> {
+    look(path)?;
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let mut file = OpenOptions::new()
@@ -96,6 +97,34 @@ pub(super) fn lock(path: &Path) -> Result<FileLock, LedgerError> {
         .and_then(|()| file.flush());
     noted.map_err(|error| file_error(path, error))?;
     Ok(FileLock(file))
+}
+
+/// Looks whether a file may lie there and be read: a database library waits at a pipe for ever, and
+/// says of a folder that the disk failed. `None` when nothing is there.
+pub(super) fn look(path: &Path) -> Result<Option<Metadata>, LedgerError> {
+    let path = || path.to_owned();
+    let cannot = |error: std::io::Error| match error.kind() {
+        ErrorKind::PermissionDenied => LedgerError::NoAccess { path: path() },
+        _ => LedgerError::Open {
+            path: path(),
+            source: Cause::new(error),
+        },
+    };
+    let found = match std::fs::metadata(path()) {
+        Ok(found) => found,
+        Err(error) if is_nowhere(&error) => return Ok(None),
+        Err(error) => return Err(cannot(error)),
+    };
+    let what = match found.file_type() {
+        kind if kind.is_file() => None,
+        kind if kind.is_dir() => Some("a folder"),
+        _ => Some("a pipe, a socket or a device"),
+    };
+    if let Some(what) = what {
+        return Err(LedgerError::NotAFile { path: path(), what });
+    }
+    File::open(path()).map_err(cannot)?;
+    Ok(Some(found))
 }
 
 /// Opens the writing connection and brings the schema up to date.
@@ -183,6 +212,12 @@ pub(super) fn inspect(conn: &Connection, path: &Path) -> Result<(), LedgerError>
             why: "it is another program's SQLite database",
         });
     }
+    if tables > 0 && version < 1 {
+        return Err(LedgerError::NotALedger {
+            path: path.to_owned(),
+            why: "it has tables and no number of a schema: it is damaged",
+        });
+    }
     if version > SCHEMA {
         let path = path.to_owned();
         return Err(LedgerError::NewerSchema {
@@ -220,11 +255,15 @@ pub(super) fn migrate(conn: &mut Connection, now: Wall) -> rusqlite::Result<()> 
     tx.commit()
 }
 
+/// Whether nothing is there, be it that what should be its folder is a file.
+fn is_nowhere(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
 /// The folder, the rights, or another trouble with the file itself.
 fn file_error(path: &Path, error: std::io::Error) -> LedgerError {
-    use std::io::ErrorKind;
     match error.kind() {
-        ErrorKind::NotFound => LedgerError::NoFolder {
+        _ if is_nowhere(&error) => LedgerError::NoFolder {
             path: path.to_owned(),
             folder: path.parent().unwrap_or_else(|| Path::new(".")).to_owned(),
         },

@@ -8,8 +8,6 @@
 //! all, that is seen by the files' marks, and the question is asked again as any shell would ask
 //! it beside a running gateway. A file of an older schema is read from a copy in memory.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -55,6 +53,12 @@ fn read(
     let version: i64 = conn
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .map_err(told)?;
+    if version < 1 {
+        return Err(LedgerError::NotALedger {
+            path: path.to_owned(),
+            why: "no callgate has written to it",
+        });
+    }
     let conn = if version < open::SCHEMA {
         upgraded(&conn).map_err(told)?
     } else {
@@ -126,25 +130,22 @@ impl Marks {
         };
         let mut wal = path.as_os_str().to_owned();
         wal.push("-wal");
-        Ok(Self {
-            file,
-            wal: Mark::of(&PathBuf::from(wal))?,
-        })
+        let wal = Mark::of(&PathBuf::from(wal))?;
+        if file.length == 0 && wal.is_none_or(|mark| mark.length == 0) {
+            return Err(LedgerError::NotALedger {
+                path: path.to_owned(),
+                why: "it is empty",
+            });
+        }
+        Ok(Self { file, wal })
     }
 }
 
 impl Mark {
     fn of(path: &Path) -> Result<Option<Self>, LedgerError> {
-        match fs::metadata(path) {
-            Ok(found) => Ok(Some(Self {
-                length: found.len(),
-                changed: found.modified().ok(),
-            })),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(LedgerError::Open {
-                path: path.to_owned(),
-                source: Cause::new(error),
-            }),
-        }
+        Ok(open::look(path)?.map(|found| Self {
+            length: found.len(),
+            changed: found.modified().ok(),
+        }))
     }
 }

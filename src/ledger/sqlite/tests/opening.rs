@@ -136,7 +136,7 @@ fn a_folder_in_place_of_the_file_is_told() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(file_in(&folder)).unwrap();
     let error = refused(&folder);
-    assert!(matches!(error, LedgerError::Open { .. }), "{error:?}");
+    assert!(matches!(error, LedgerError::NotAFile { .. }), "{error:?}");
 }
 
 #[test]
