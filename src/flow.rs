@@ -38,7 +38,6 @@ mod errand;
 #[doc(hidden)]
 pub mod fuzzing;
 mod join;
-pub(crate) mod json;
 mod key;
 mod late;
 mod limits;

@@ -19,6 +19,7 @@ use crate::clock::{Clock, Wheel};
 
 pub mod addresses;
 pub mod headers;
+pub(crate) mod json;
 pub mod receipt;
 pub mod reversal;
 

@@ -100,6 +100,9 @@ impl Run {
         if let Some(ended) = self.ended {
             return self.afterwards(ended, event, step);
         }
+        // What was held back was not sent.
+        let held = event == Event::HeldBack && matches!(self.doing, Step::Send { .. });
+        self.sends -= u32::from(held);
         match step {
             Step::Send { .. } => self.sent(),
             Step::Reverse { .. } => self.reversed(),
@@ -137,7 +140,10 @@ impl Run {
         match step {
             Step::Keep | Step::Answer(_) => {}
             Step::Park(_) => assert!(
-                matches!(event, Event::LedgerFailed | Event::Denied | Event::Draining),
+                matches!(
+                    event,
+                    Event::LedgerFailed | Event::Denied | Event::HeldBack | Event::Draining
+                ),
                 "{ended:?}, then {event:?} brought {step:?}"
             ),
             Step::Send { .. }
@@ -206,7 +212,7 @@ fn event(kind: u8, more: u8) -> Event {
         15 => Event::Closed,
         16 => Event::ClientGone,
         17 => Event::DeadlinePassed,
-        18 => [Event::Draining, Event::Denied][usize::from(more) % 2],
+        18 => [Event::Draining, Event::Denied, Event::HeldBack][usize::from(more) % 3],
         _ if more & 1 == 0 => Event::LedgerFailed,
         _ => {
             Event::Reversed([Undo::Done, Undo::Refused, Undo::Unclear][usize::from(more >> 1) % 3])

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::csv::{Csv, Line, Lines, RECORD_BYTES_MAX, Record, too_long, without_end};
 use crate::telemetry::log::visible;
+use crate::upstream::json::Json;
 
 /// How much of the file's start is looked at before anything is believed of it.
 const LOOK_BYTES: usize = 8 << 10;
@@ -350,6 +351,11 @@ fn next_object<R: BufRead>(
         if std::str::from_utf8(text).is_err() {
             return Err(Trouble::Encoding { line });
         }
+        // Whoever reads the row elsewhere may take the other one.
+        let doubled = Json::read(text).ok().and_then(Json::doubled_name);
+        if let Some(name) = doubled {
+            return bad(format!("the name `{}` stands in it twice", visible(&name)));
+        }
         return match serde_json::from_slice::<Map<String, Value>>(text) {
             Ok(map) => Ok(Some(Ok(Row {
                 line,
@@ -448,6 +454,18 @@ mod tests {
         assert_eq!(lines, [2, 4]);
         assert!(bad[0].1.contains("1 fields, the header row has 2"));
         assert_eq!(rows.len(), 4);
+    }
+
+    #[test]
+    fn a_row_that_names_a_column_twice_is_a_bad_one() {
+        let text = "{\"a\":1,\"n\":{\"x\":1,\"x\":2}}\n{\"a\":1,\"b\":2,\"\\u0061\":3}\n";
+        let rows = read(Format::JsonLines, text.as_bytes()).unwrap();
+        assert!(rows[0].is_ok(), "what is inside a column is the tool's");
+        let (line, why) = rows[1].as_ref().unwrap_err();
+        assert_eq!(
+            (*line, why.as_str()),
+            (2, "the name `a` stands in it twice")
+        );
     }
 
     #[test]

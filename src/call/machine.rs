@@ -157,6 +157,7 @@ impl Machine {
             Event::DeadlinePassed => self.deadline_passed(),
             Event::Draining => self.draining(chance),
             Event::Denied => self.denied(chance),
+            Event::HeldBack => self.held_back(now, chance),
             Event::LedgerFailed => self.ledger_failed(chance),
             // Only a dead letter is reversed.
             Event::Reversed(_) => self.impossible(),
@@ -165,14 +166,14 @@ impl Machine {
 
     fn begun(&mut self) -> Step {
         match self.phase {
-            Phase::New => self.send(false),
+            Phase::New => self.send(),
             _ => self.impossible(),
         }
     }
 
-    fn send(&mut self, again: bool) -> Step {
+    fn send(&mut self) -> Step {
         self.phase = Phase::InFlight;
-        let cause = again.then(|| self.tally.cause());
+        let cause = (self.tally.sends() > 0).then(|| self.tally.cause());
         Step::Send {
             n: self.tally.begin_send(),
             cause,
@@ -354,7 +355,7 @@ impl Machine {
         }
         match self.no_room(now, Duration::ZERO) {
             Some(reason) => self.park(reason, chance),
-            None => self.send(true),
+            None => self.send(),
         }
     }
 
@@ -434,7 +435,7 @@ impl Machine {
         }
         match self.no_room(now, Duration::ZERO) {
             Some(reason) => self.park(reason, chance),
-            None => self.send(true),
+            None => self.send(),
         }
     }
 

@@ -263,6 +263,10 @@ impl Recovery {
                 self.tally.withdraw_send();
                 self.over(Reason::Denied, chance)
             }
+            Event::HeldBack => {
+                self.tally.hold_back();
+                self.over(Reason::Ejected, chance)
+            }
             Event::LedgerFailed => self.over(Reason::LedgerFailed, chance),
             Event::Draining => self.draining(chance),
             Event::DeadlinePassed => self.deadline_passed(chance),

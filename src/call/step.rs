@@ -53,6 +53,9 @@ pub enum Event {
     Draining,
     /// A send was not allowed by a limit or a budget.
     Denied,
+    /// Every address that the send may go to is left alone at the moment: nothing was recorded and
+    /// nothing has left.
+    HeldBack,
     /// The entry of the last step could not be made durable.
     LedgerFailed,
     /// The reversal that was sent has ended.
@@ -177,6 +180,8 @@ pub enum Reason {
     StreamCut,
     /// A limit or budget forbade the resend.
     Denied,
+    /// Every address that a send could go to was left alone as long as there was time.
+    Ejected,
     /// The record could not be written.
     LedgerFailed,
     /// The last round did not settle it.
@@ -228,7 +233,7 @@ impl Step {
 
 impl Reason {
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::RetriesExhausted,
         Self::Deadline,
         Self::RetryAfter,
@@ -239,6 +244,7 @@ impl Reason {
         Self::Cancelled,
         Self::StreamCut,
         Self::Denied,
+        Self::Ejected,
         Self::LedgerFailed,
         Self::RoundsExhausted,
         Self::RouteChanged,
@@ -264,6 +270,7 @@ impl Reason {
             Self::Cancelled => "cancelled",
             Self::StreamCut => "stream-cut",
             Self::Denied => "denied",
+            Self::Ejected => "ejected",
             Self::LedgerFailed => "ledger-failed",
             Self::RoundsExhausted => "rounds-exhausted",
             Self::RouteChanged => "route-changed",

@@ -23,6 +23,8 @@ pub struct Tally {
     asked: u32,
     /// Question waits since the last send.
     waits: u32,
+    /// How often a send was held back since the last one.
+    held: u8,
     /// Exchanges past their attempt timeout that may still speak.
     open: u8,
     /// When the last attempt ended; its backoff counts from here.
@@ -68,6 +70,7 @@ impl Tally {
             kept: None,
             asked: 0,
             waits: 0,
+            held: 0,
             open: 0,
             ended: now,
             closed: now,
@@ -173,9 +176,17 @@ impl Tally {
         self.sends = self.sends.saturating_sub(1);
     }
 
+    /// The attempt that was begun last was held back here; how often that was since the last send.
+    pub const fn hold_back(&mut self) -> u8 {
+        self.withdraw_send();
+        self.held = self.held.saturating_add(1);
+        self.held
+    }
+
     /// Notes how the attempt that was begun last has ended.
     pub fn attempted(&mut self, now: Mono, outcome: Outcome, after: Option<Duration>, open: bool) {
         self.ended = now;
+        self.held = 0;
         self.not_before = after.map_or(now, |d| now.after(d));
         self.cause = outcome.cause();
         match outcome {

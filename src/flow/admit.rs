@@ -4,6 +4,7 @@
 //! nothing is sent then, and neither id nor key is bound. Deliberately absent: what becomes of a
 //! request whose id is known (`join` while the call runs, `repeat` afterwards).
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,6 +18,7 @@ use super::drive::Drive;
 use super::join;
 use super::key::{self, Key};
 use super::running::{Asked, Entered, Lead};
+use super::sites::Choice;
 use super::told::{Problem, Told};
 use super::visit::Visit;
 use super::{Flow, Request, canonical, dedup, record, reverse};
@@ -272,25 +274,51 @@ impl Flow {
     async fn find_place(&self, core: &Core, visit: &mut Visit) -> Result<(), Problem> {
         let request = &visit.request;
         let (route, client) = (&request.route, &request.client);
-        if route.is_busy() {
-            let id = request.call_id.clone();
-            let known = self.ledger.view(Some(client.clone()), id).await;
-            if known.is_ok_and(|calls| !calls.is_empty()) {
-                return Ok(());
-            }
-        }
         let policy = &route.conf.policy;
         let until = request.received.after(policy.timeouts.total);
         let leaves = policy.on_client_gone == OnClientGone::Cancel;
         let refused = || allow::overloaded(&self.metrics, Repeat::SameCallIdOnly, Sent::Unknown);
-        visit.place = tokio::select! {
-            biased;
-            // First: calls that are parked now give their places away, and nothing begins any more.
-            () = self.draining.cancelled() => Err(allow::draining()),
-            place = route.place(client, &core.clock, until) => place.map_err(|()| refused()),
-            // Nobody waits, so that nothing is begun.
-            () = request.gone.cancelled(), if leaves => Err(refused()),
-        }?;
+        // Asked beside the wait: the reads of those who are turned away hold up nobody else.
+        let is_busy = route.is_busy();
+        let mut known = pin!(async {
+            let calls = match is_busy {
+                true => {
+                    self.ledger
+                        .view(Some(client.clone()), request.call_id.clone())
+                        .await
+                }
+                false => Ok(Vec::new()),
+            };
+            calls.is_ok_and(|calls| !calls.is_empty())
+        });
+        let mut looked = None;
+        let mut place = pin!(route.place(client, &core.clock, until));
+        visit.place = loop {
+            tokio::select! {
+                biased;
+                // First: calls that are parked now give their places away, and nothing begins any
+                // more.
+                () = self.draining.cancelled() => return Err(allow::draining()),
+                place = &mut place => match place {
+                    Ok(place) => break place,
+                    Err(()) => {
+                        let is_known = match looked {
+                            Some(is_known) => is_known,
+                            None => known.await,
+                        };
+                        return if is_known { Ok(()) } else { Err(refused()) };
+                    }
+                },
+                is_known = &mut known, if looked.is_none() => {
+                    if is_known {
+                        return Ok(());
+                    }
+                    looked = Some(false);
+                }
+                // Nobody waits, so that nothing is begun.
+                () = request.gone.cancelled(), if leaves => return Err(refused()),
+            }
+        };
         Ok(())
     }
 
@@ -306,6 +334,7 @@ impl Flow {
             seen,
             reverses,
             site,
+            choice,
             ..
         }: &Visit,
         core: &Core,
@@ -338,7 +367,8 @@ impl Flow {
             lease_until: self.lease_until(route, now),
             now: seen.unwrap_or(now),
             window: route.conf.idempotency.window,
-            first_send: true,
+            // What has nowhere to go is recorded, and not as sent.
+            first_send: !matches!(choice, Some(Choice::Out)),
             promised: request.promised,
             // A tool that is not told who calls sees one name space of call ids.
             exclusive_id: route.tool.tenant_header().is_none(),

@@ -12,9 +12,11 @@ use super::drive::Drive;
 use super::sites::Choice;
 use super::visit::Visit;
 use crate::call::outcome::{Cause, Outcome};
-use crate::call::step::Step;
+use crate::call::step::{Event, Reason, Step};
 use crate::call::time::Mono;
-use crate::ledger::Intention;
+use crate::crash::{self, Point};
+use crate::ledger::{Entry, Intention};
+use crate::telemetry::labels::Bound;
 use crate::upstream::addresses::Reach;
 use crate::upstream::{Core, Destination, Exchange};
 
@@ -46,22 +48,57 @@ impl Flow {
 }
 
 impl Drive {
-    /// Where the first send goes: the record names its address, and it goes nowhere else.
-    pub(super) fn first_choice(&mut self) -> Choice {
-        let first = self.call.first.take();
-        first.unwrap_or_else(|| {
-            let only = Reach::Only(self.call.site);
-            self.call.route.choose(only, self.now())
-        })
+    /// Where send `n` goes, once it may go there and is on record: `None` is the one address there
+    /// is. The machine's next step where it may not, and where every address is ejected: then
+    /// nothing was recorded, and what the send held is free.
+    pub(super) async fn aim(
+        &mut self,
+        n: u8,
+        cause: Option<Cause>,
+    ) -> Result<Option<Arc<Destination>>, Step> {
+        let (choice, on_record) = match self.call.first.take() {
+            Some(first) => (first, true),
+            None => {
+                self.held = self.allowed(cause.is_some()).await?;
+                (self.choose(), false)
+            }
+        };
+        let chosen = match choice {
+            Choice::Plain => None,
+            Choice::To(chosen) => Some(chosen),
+            Choice::Out => return Err(self.held_back()),
+        };
+        if !on_record {
+            let site = chosen.as_ref().map(|chosen| chosen.site);
+            self.record(n, cause, site).await?;
+            crash::at(Point::ResendNoted);
+            self.held.recorded();
+        }
+        Ok(chosen.map(|chosen| self.held.sits(chosen)))
     }
 
-    /// Aims send `n` and records it; the call belongs to another address from then on where it
-    /// moves.
-    pub(super) async fn aim(&mut self, n: u8, cause: Option<Cause>) -> Result<Choice, Step> {
-        let (call, tally) = (&self.call, self.decider.tally());
-        let choice = call.route.choose(call.reach(tally), self.now());
-        let to = choice.site_or(call.site);
-        let moves = to != call.site && tally.may_move();
+    fn choose(&self) -> Choice {
+        let (route, reach) = (&self.call.route, self.call.reach(self.decider.tally()));
+        match route.choose(reach, self.now()) {
+            // What has just answered a question about the call lives.
+            Choice::Out => match self.receipt.lives.filter(|at| reach.allows(*at)) {
+                Some(at) => route.vouched(at),
+                None => Choice::Out,
+            },
+            choice @ (Choice::Plain | Choice::To(_)) => choice,
+        }
+    }
+
+    /// Records send `n`; the call belongs to another address from then on where it moves.
+    async fn record(
+        &mut self,
+        n: u8,
+        cause: Option<Cause>,
+        site: Option<usize>,
+    ) -> Result<(), Step> {
+        let call = &self.call;
+        let to = site.unwrap_or(call.site);
+        let moves = to != call.site && self.decider.tally().may_move();
         let address = || Arc::clone(call.route.sites[to].tool.address());
         let sent = Intention::Send {
             n: u32::from(n),
@@ -74,7 +111,21 @@ impl Drive {
         if moves {
             self.call.site = to;
         }
-        Ok(choice)
+        Ok(())
+    }
+
+    fn held_back(&mut self) -> Step {
+        self.held = Held::default();
+        self.flow.metrics.bounds.inc(Bound::Ejected);
+        let step = self.on(Event::HeldBack);
+        if let Step::Wait(wait) = step {
+            self.history.push(Entry::Waited {
+                at: self.wall(),
+                why: Reason::Ejected.as_str().into(),
+                wait,
+            });
+        }
+        step
     }
 
     /// The exchange of attempt `n`.

@@ -17,7 +17,6 @@ use super::limits::Slot;
 use super::limits::budget::{Paid, Payer, Unpaid};
 use super::limits::gate::{Entry, Permit};
 use super::routes::Route;
-use super::sites::Choice;
 use super::told::{BodyError, Problem};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::ClientName;
@@ -90,16 +89,6 @@ impl Held {
     /// The end of the send says nothing about its address.
     pub(super) fn stands_up(&mut self) {
         self.seated = None;
-    }
-
-    /// Sits down where a choice says. `None`: there is one address; `Err`: all that it may go to
-    /// are ejected.
-    pub(super) fn sits_at(&mut self, choice: Choice) -> Result<Option<Arc<Destination>>, ()> {
-        match choice {
-            Choice::Plain => Ok(None),
-            Choice::To(chosen) => Ok(Some(self.sits(chosen))),
-            Choice::Out => Err(()),
-        }
     }
 
     /// Whether there was nothing to hold.

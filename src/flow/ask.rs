@@ -62,6 +62,12 @@ impl Asks {
         route.sites[self.at].receipts.as_ref()
     }
 
+    /// Whether it is the tool that is asked, and not a place apart.
+    fn is_at_tool(self, route: &Route) -> bool {
+        let rule = route.conf.receipt.as_ref();
+        rule.is_some_and(|rule| rule.elsewhere.is_none())
+    }
+
     /// What is known about its word.
     fn known(self, route: &Route) -> Option<&Known> {
         let receipts = self.receipts(route)?;
@@ -117,8 +123,7 @@ impl Inquiry {
             timeout: timeouts.receipt,
         };
         // What is asked anyway may show that an ejected address is back.
-        let there = self.route.conf.receipt.as_ref();
-        let there = there.is_some_and(|rule| rule.elsewhere.is_none());
+        let there = self.asks.is_at_tool(&self.route);
         let weighed = self.route.addresses.as_ref().filter(|_| there);
         let now = self.core.clock.mono();
         let probe = weighed.and_then(|addresses| addresses.question(self.asks.at, now));
@@ -195,14 +200,16 @@ impl Drive {
             self.flow.recognised(route, asks, self.wall());
         }
         let detail = detail(&asked);
-        if let RawAnswer::Unknown(why @ (Why::UnmappedState | Why::OtherCall)) = asked.answer {
+        if let RawAnswer::Unknown(why @ (Why::UnmappedState | Why::OtherCall | Why::Doubled)) =
+            asked.answer
+        {
             let foreign = asked.foreign.as_deref();
             tracing::warn!(
                 call_id = %self.call.call_id,
                 route = %route.conf.name,
                 why = why.as_str(),
                 word = foreign.map(visible),
-                "the receipt cannot be used; check the route's `receipt` mapping"
+                "the receipt cannot be used; check it, and the route's `receipt` mapping"
             );
         }
         self.history.push(Entry::Receipt {
@@ -214,7 +221,9 @@ impl Drive {
             detail,
         });
         self.line_receipt(answer);
+        let there = asks.is_at_tool(&self.call.route);
         self.receipt = Carried {
+            lives: (there && asked.is_receipt()).then_some(asks.at),
             said: Some(answer),
             result: asked.result,
             document: asked.document,

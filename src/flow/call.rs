@@ -46,7 +46,8 @@ pub(super) struct Call {
     pub(super) site: usize,
     /// The address of its last send.
     pub(super) via: usize,
-    /// Where its first send goes, when that was chosen before it was recorded.
+    /// Where its first send goes, which was chosen before the call was recorded; with
+    /// [`Choice::Out`] no send is on record. `None` from then on, and in rounds.
     pub(super) first: Option<Choice>,
     /// In line, or in a round.
     pub(super) place: Place,

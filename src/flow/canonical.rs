@@ -12,10 +12,10 @@ use std::ops::Range;
 
 use http::Method;
 
-use super::json::{Json, string, unescaped};
 use super::record;
 use crate::call::id::Fingerprint;
 use crate::config::template::JsonPointer;
+use crate::upstream::json::{Json, string, unescaped};
 
 /// As deep as the usual JSON readers go.
 const DEPTH_MAX: usize = 128;

@@ -76,6 +76,8 @@ pub(super) struct Carried {
     pub(super) result: Option<Answer>,
     /// The receipt as it came.
     pub(super) document: Option<bytes::Bytes>,
+    /// The address of the tool that has answered so: it lives.
+    pub(super) lives: Option<usize>,
 }
 
 impl Drive {
@@ -207,37 +209,18 @@ impl Drive {
     }
 
     async fn send(&mut self, n: u8, cause: Option<Cause>) -> Step {
-        let mut choice = self.first_choice();
-        if n > 1 || self.call.place != Place::Line {
-            self.held = match self.allowed(cause.is_some()).await {
-                Ok(held) => held,
-                Err(step) => return step,
-            };
-            choice = match self.aim(n, cause).await {
-                Ok(choice) => choice,
-                Err(step) => return step,
-            };
-            crash::at(Point::ResendNoted);
-            self.held.recorded();
-            if let Some(cause) = cause {
-                self.call.route.metrics.retries.inc(cause);
-            }
-        }
+        let to = match self.aim(n, cause).await {
+            Ok(to) => to,
+            Err(step) => return step,
+        };
         self.waiters.sent(n);
         let began = self.now();
         if !self.decider.has_room(began) {
-            let took = Duration::ZERO;
-            let attempt = Attempt { n, cause, took };
-            return self.unsent(
-                attempt,
-                "when it was recorded no time was left for an answer",
-            );
+            return self.too_late(n, cause);
         }
-        let Ok(to) = self.held.sits_at(choice) else {
-            let took = Duration::ZERO;
-            let attempt = Attempt { n, cause, took };
-            return self.unsent(attempt, "every address it may go to is ejected");
-        };
+        if let Some(cause) = cause {
+            self.call.route.metrics.retries.inc(cause);
+        }
         let bound = self.decider.attempt_bound(began);
         let mut exchange = self.exchange(n, cause, to.as_ref());
         let patience = self.core.wheel.sleep(bound);
@@ -277,10 +260,24 @@ impl Drive {
         }
     }
 
+    /// A send that is on record and is not even tried: its record took too long.
+    fn too_late(&mut self, n: u8, cause: Option<Cause>) -> Step {
+        self.held = Held::default();
+        let took = Duration::ZERO;
+        let outcome = Outcome::NotSent(NotSent::Connect);
+        let why = "when it was recorded no time was left for an answer";
+        self.noted(Attempt { n, cause, took }, outcome, Some(Box::from(why)));
+        self.not_sent(outcome)
+    }
+
     /// The end of an attempt of which no byte was written.
     fn unsent(&mut self, attempt: Attempt, why: &str) -> Step {
         let outcome = Outcome::NotSent(NotSent::Connect);
         self.attempted(attempt, outcome, Some(Box::from(why)));
+        self.not_sent(outcome)
+    }
+
+    fn not_sent(&mut self, outcome: Outcome) -> Step {
         self.on(Event::Attempted {
             outcome,
             retry_after: None,
@@ -373,14 +370,18 @@ impl Drive {
 
     /// Counts, lists and records the end of an attempt.
     fn attempted(&mut self, attempt: Attempt, outcome: Outcome, detail: Option<Box<str>>) {
-        let Attempt { n, cause, took } = attempt;
         let route = &self.call.route;
         route.metrics.attempts.inc(AttemptResult::from(outcome));
-        route.metrics.attempt_took(took);
-        if n == 1 && allow::is_fine(outcome) {
+        route.metrics.attempt_took(attempt.took);
+        if attempt.n == 1 && allow::is_fine(outcome) {
             route.answered(self.core.clock.mono());
         }
         drop(self.release(outcome));
+        self.noted(attempt, outcome, detail);
+    }
+
+    fn noted(&mut self, attempt: Attempt, outcome: Outcome, detail: Option<Box<str>>) {
+        let Attempt { n, cause, took } = attempt;
         self.lines.push(AttemptLine {
             n: u32::from(n),
             cause,

@@ -16,7 +16,6 @@ use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 
 use super::dedup::hex;
-use super::json::{Json, Trouble};
 use super::told::Problem;
 use super::window::{Piece, Windowed};
 use super::{Request, Route};
@@ -24,6 +23,7 @@ use crate::call::code::{Code, Repeat, Sent};
 use crate::call::time::Wall;
 use crate::config::key_template::{KeyPart, KeyTemplate};
 use crate::config::route::KeyHash;
+use crate::upstream::json::{Json, Trouble};
 
 /// The longest key, in bytes.
 const KEY_BYTES_MAX: usize = 255;

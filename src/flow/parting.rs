@@ -238,6 +238,7 @@ const fn denied(reason: Reason) -> Option<Denied> {
         Reason::NoReceipt => Some(Denied::NoReceipt),
         Reason::Cancelled => Some(Denied::ClientGone),
         Reason::CredentialNotKept => Some(Denied::Credential),
+        Reason::Ejected => Some(Denied::Ejected),
         Reason::NeverSent
         | Reason::Crash
         | Reason::Drain

@@ -16,6 +16,7 @@ use super::allow::{self, Held, Holding};
 use super::limits::Slot;
 use super::limits::budget::{Paid, Payer};
 use super::routes::Route;
+use super::sites::Choice;
 use super::told::{Problem, Shown, Told, Whole, Word};
 use super::{Flow, Request, reading};
 use crate::call::code::{Code, Repeat, Sent};
@@ -32,6 +33,7 @@ use crate::upstream::{
     Upload,
 };
 
+mod gather;
 mod tunnel;
 
 /// The body of a request without effects.
@@ -60,6 +62,8 @@ struct Pass<'a> {
     site: usize,
     /// What the send under way holds of the tool's limits.
     held: Held,
+    /// The head of an answer came, and no more of it: nothing is sent again after that.
+    broke_off: bool,
 }
 
 impl Flow {
@@ -96,6 +100,7 @@ impl Flow {
             lines: Vec::with_capacity(1),
             site: 0,
             held: Held::default(),
+            broke_off: false,
             request: &request,
         };
         let told = match wish {
@@ -112,25 +117,31 @@ impl Pass<'_> {
     async fn run(&mut self) -> Told {
         let route = Arc::clone(&self.request.route);
         let policy = &route.conf.policy;
-        let mut cause = None;
-        let mut paid = None;
-        for n in 1u8.. {
+        let (mut sends, mut cause, mut paid) = (0, None, None);
+        for tries in 1u8.. {
             match self.place(&route).await {
                 Some(Ok(place)) => self.held = Held::new(place, paid.take()),
-                Some(Err(())) => return self.without_a_place(n - 1),
-                None if n == 1 => {
+                None if tries == 1 => {
                     return self.told(Word::Refused, 0, Shown::Problem(allow::draining()));
                 }
-                None => return self.without_a_place(n - 1),
+                Some(Err(())) | None => return self.without_a_place(sends),
             }
-            let (outcome, answer) = self.send(n, cause, policy).await;
-            if n == 1 && allow::is_fine(outcome) {
-                route.answered(self.now);
-            }
-            self.held = std::mem::take(&mut self.held).ended(outcome, &route, self.core);
+            let (outcome, answer) = match self.finds_address(sends > 0) {
+                Choice::Out => (self.held_back(), None),
+                to @ (Choice::Plain | Choice::To(_)) => {
+                    sends += 1;
+                    let (outcome, answer) = self.send((sends, cause), to, policy).await;
+                    if sends == 1 && allow::is_fine(outcome) {
+                        route.answered(self.now);
+                    }
+                    self.held = std::mem::take(&mut self.held).ended(outcome, &route, self.core);
+                    cause = Some(outcome.cause());
+                    (outcome, answer)
+                }
+            };
             let through = answer.as_ref().is_some_and(reading::came_through_a_gateway);
-            let wait = self.repeat_after(n, outcome, policy).filter(|_| !through);
-            let wait = wait.filter(|_| self.pays(&route, &mut paid));
+            let wait = self.repeat_after(tries, outcome, policy);
+            let wait = wait.filter(|_| !through && (sends == 0 || self.pays(&route, &mut paid)));
             match (wait, answer) {
                 (Some(wait), answer) => {
                     drop(answer);
@@ -138,13 +149,11 @@ impl Pass<'_> {
                     self.held = Held::default();
                     crate::clock::sleep(wait).await;
                     self.now = self.core.clock.mono();
-                    cause = Some(outcome.cause());
-                    route.metrics.retries.inc(outcome.cause());
                 }
                 (None, Some(shown)) => {
-                    return self.told(reading::word(&route.conf, &shown), n, shown);
+                    return self.told(reading::word(&route.conf, &shown), sends, shown);
                 }
-                (None, None) => return self.failed(n, outcome),
+                (None, None) => return self.failed(sends, outcome),
             }
         }
         unreachable!("`retry.max_retries` is at most 5")
@@ -183,8 +192,8 @@ impl Pass<'_> {
 
     async fn send(
         &mut self,
-        n: u8,
-        cause: Option<Cause>,
+        (n, cause): (u8, Option<Cause>),
+        to: Choice,
         policy: &Policy,
     ) -> (Outcome, Option<Shown>) {
         let began = self.now;
@@ -196,11 +205,10 @@ impl Pass<'_> {
             mode: Mode::Pass,
         };
         let route = Arc::clone(&self.request.route);
-        let Ok(chosen) = self.finds_address(n) else {
-            let outcome = Outcome::NotSent(NotSent::Connect);
-            self.sent(n, cause, began, outcome);
-            return (outcome, None);
-        };
+        if let Some(cause) = cause {
+            route.metrics.retries.inc(cause);
+        }
+        let chosen = self.sits_at(to);
         let to = chosen.as_ref().unwrap_or_else(|| route.tool.destination());
         let mut exchange = Exchange::new(self.core, to, self.outgoing(n, cause), terms);
         let ended = tokio::select! {
@@ -222,7 +230,18 @@ impl Pass<'_> {
             self.flow.metrics.bounds.inc(Bound::UpstreamConnections);
         }
         let (outcome, answer) = match ended {
-            Ended::Streaming(answer) => (answered(answer.status), Some(stream(*answer))),
+            Ended::Streaming(answer) => {
+                let status = answer.status;
+                let left = bound.saturating_sub(self.core.clock.mono().since(began));
+                let patience = self.core.wheel.sleep(left);
+                match Box::pin(gather::gathered(*answer, patience)).await {
+                    Ok(shown) => (answered(status), Some(shown)),
+                    Err(why) => {
+                        self.broke_off = true;
+                        (Outcome::Unclear(why), None)
+                    }
+                }
+            }
             Ended::Collected(answer) => (answered(answer.status), Some(whole(answer))),
             Ended::NotSent(why) => (Outcome::NotSent(why), None),
             Ended::Unclear(why) => (Outcome::Unclear(why), None),
@@ -231,14 +250,28 @@ impl Pass<'_> {
         (outcome, answer)
     }
 
-    /// Where send `n` goes: anywhere, since it has no effects. `None`: there is one address; `Err`:
-    /// all of them are ejected.
-    fn finds_address(&mut self, n: u8) -> Result<Option<Arc<Destination>>, ()> {
-        let route = &self.request.route;
-        let avoid = (n > 1).then_some(self.site);
-        let choice = route.choose(Reach::Any { avoid }, self.core.clock.mono());
-        self.site = choice.site_or(self.site);
-        self.held.sits_at(choice)
+    /// Where a send goes: anywhere, since it has no effects.
+    fn finds_address(&mut self, again: bool) -> Choice {
+        let avoid = again.then_some(self.site);
+        let reach = Reach::Any { avoid };
+        self.request.route.choose(reach, self.core.clock.mono())
+    }
+
+    /// Sits down there; `None`: there is one address.
+    fn sits_at(&mut self, choice: Choice) -> Option<Arc<Destination>> {
+        match choice {
+            Choice::Plain | Choice::Out => None,
+            Choice::To(chosen) => {
+                self.site = chosen.site;
+                Some(self.held.sits(chosen))
+            }
+        }
+    }
+
+    /// All addresses are ejected: nothing is sent, and nothing counts as sent.
+    fn held_back(&self) -> Outcome {
+        self.flow.metrics.bounds.inc(Bound::Ejected);
+        Outcome::NotSent(NotSent::Connect)
     }
 
     /// Counts and notes one send that has ended.
@@ -303,6 +336,7 @@ impl Pass<'_> {
             PassBody::Arriving(upload) => upload.is_whole(),
         };
         let allowed = worth_it
+            && !self.broke_off
             && tellable
             && n <= policy.retry.max_retries()
             && policy.retry.resends_after(outcome.cause());
@@ -310,7 +344,8 @@ impl Pass<'_> {
             return None;
         }
         let route = &self.request.route;
-        if !self.flow.retries.allows(&route.conf.name) {
+        let is_resend = !self.lines.is_empty();
+        if is_resend && !self.flow.retries.allows(&route.conf.name) {
             route.metrics.denied.inc(Denied::SwitchedOff);
             return None;
         }
@@ -322,13 +357,15 @@ impl Pass<'_> {
     }
 
     fn failed(&self, n: u8, outcome: Outcome) -> Told {
+        let left = |line: &AttemptLine| !matches!(line.outcome, Outcome::NotSent(_));
+        let earlier = self.lines.iter().any(left);
         let (code, detail, sent) = match outcome {
             Outcome::NotSent(
                 NotSent::Connect | NotSent::Tls | NotSent::HandedBack | NotSent::Refused,
             ) => (
                 Code::ToolUnreachable,
                 "Nothing could be sent to the tool.",
-                Sent::No,
+                if earlier { Sent::Maybe } else { Sent::No },
             ),
             Outcome::Unclear(Unclear::Timeout) => (
                 Code::ToolTimeout,

@@ -17,9 +17,11 @@ use crate::call::code::Code;
 use crate::call::outcome::{NotSent, Outcome, Reading};
 use crate::call::receipt::State;
 use crate::config::route::{Accepted, Route, UpstreamKind};
+use crate::config::template::JsonPointer;
 use crate::ledger::{Kept, Reply};
 use crate::telemetry::log;
 use crate::upstream::headers::{PROXY_STATUS, TRACEPARENT, X_CALL_ATTEMPTS, X_CALL_OUTCOME};
+use crate::upstream::json::Json;
 use crate::upstream::{Answer, StreamAnswer};
 
 /// How `Proxy-Status` begins when a callgate made the answer itself.
@@ -124,14 +126,12 @@ fn refused(status: StatusCode, body: &[u8]) -> Outcome {
 
 /// Whether a 409 is certainly none of those that leave the call open.
 fn is_other_conflict(body: &[u8]) -> bool {
-    let problem: Option<serde_json::Value> = serde_json::from_slice(body).ok();
-    let code = problem
-        .as_ref()
-        .and_then(|problem| problem["code"].as_str());
-    code.is_some_and(|code| {
+    let at = JsonPointer::parse("/code").expect("it is one");
+    let code = Json::read(body).and_then(|problem| problem.text(&at));
+    code.ok().flatten().is_some_and(|code| {
         ![Code::InProgress, Code::ResultNotKept]
             .map(Code::as_str)
-            .contains(&code)
+            .contains(&&*code)
     })
 }
 
@@ -177,6 +177,15 @@ fn by_word(route: &Route, answer: &Answer, status: StatusCode) -> Option<Reading
     let rule = route.answer.as_ref()?;
     let body: Result<serde_json::Value, _> = serde_json::from_slice(&answer.body);
     let word = body.as_ref().ok().and_then(|body| rule.state.word(body));
+    let doubled = || Json::read(&answer.body).is_ok_and(|json| json.is_doubled(&rule.state));
+    if word.is_some() && doubled() {
+        tracing::warn!(
+            route = %route.name,
+            at = rule.state.as_str(),
+            "an answer names its state twice: nobody knows what it says; check the tool"
+        );
+        return Some(Reading::Kept(status));
+    }
     let state = word.and_then(|word| rule.states.state(&word));
     Some(match state {
         Some(State::Success) => Reading::Success(status),

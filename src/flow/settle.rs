@@ -262,7 +262,9 @@ impl Drive {
     fn last_error(&self, parking: Parking) -> Arc<str> {
         let learnt = self.learnt(parking);
         let cut = match parking.reason {
-            Reason::Denied | Reason::LedgerFailed | Reason::Drain => parking.reason.as_str(),
+            Reason::Denied | Reason::Ejected | Reason::LedgerFailed | Reason::Drain => {
+                parking.reason.as_str()
+            }
             Reason::RetriesExhausted
             | Reason::Deadline
             | Reason::RetryAfter

@@ -133,6 +133,13 @@ impl Route {
         }
     }
 
+    /// The same for a send to the ejected address `site`, which has just shown that it lives.
+    pub(super) fn vouched(&self, site: usize) -> Choice {
+        let addresses = self.addresses.as_ref();
+        let chosen = addresses.and_then(|addresses| addresses.vouched(site));
+        chosen.map_or(Choice::Out, Choice::To)
+    }
+
     /// The address that is asked about a call of `site`: its own, unless that is ejected and the
     /// others know the same.
     pub(super) fn asked(&self, site: usize) -> usize {
@@ -168,16 +175,6 @@ impl Flow {
             let names = sites.filter_map(|site| site.tool.destination().name());
             let failing = names.filter(|name| name.failing().is_some());
             route.metrics.names_failing(failing.count());
-        }
-    }
-}
-
-impl Choice {
-    /// The address it names; `site` when it names none.
-    pub(super) const fn site_or(&self, site: usize) -> usize {
-        match self {
-            Self::To(chosen) => chosen.site,
-            Self::Plain | Self::Out => site,
         }
     }
 }

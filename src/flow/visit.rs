@@ -54,7 +54,7 @@ impl Visit {
             same_address: true,
             site: self.site,
             via: self.site,
-            first: self.choice,
+            first: Some(self.choice.unwrap_or(Choice::Plain)),
             place: Place::Line,
             client: request.client,
             call_id: request.call_id,

@@ -11,9 +11,9 @@ use crate::call::id::{CallId, CallIdError, IdSource};
 use crate::call::time::Wall;
 use crate::config::template::JsonPointer;
 use crate::entropy::Minter;
-use crate::flow::json::{Json, Trouble};
 use crate::telemetry::log::escaped;
 use crate::upstream::headers::X_CALL_ID_SOURCE;
+use crate::upstream::json::{Json, Trouble};
 
 /// Why a request names its call badly. The caller's fault each time; nothing was sent.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! Renders what a caller is told: status, the `X-Call-*` fields, problem documents.
 //!
-//! One place for every answer, so that none lacks its call id. The tool's own `X-Call-*` fields
-//! (a gateway further in) are replaced, never doubled. Deliberately absent: the fields hyper writes
-//! (`Date`, framing) and the decision what to tell.
+//! One place for every answer, so that none lacks its call id. What callgate says about a call and
+//! about itself comes from here alone: a tool's fields of these names (it may be a gateway further
+//! in, or a liar) are replaced or dropped, in its trailers too. Deliberately absent: the fields
+//! hyper writes (`Date`, framing) and the decision what to tell.
 
 use std::fmt::Write as _;
 use std::pin::Pin;
@@ -22,17 +23,17 @@ use crate::call::id::{CallId, IdSource};
 use crate::call::receipt::State;
 use crate::flow::Prefer;
 use crate::flow::told::{BodyError, Shown, Stream, Told, Whole, Word};
-use crate::upstream::headers::{X_CALL_ATTEMPTS, X_CALL_ID_SOURCE, X_CALL_OUTCOME, is_call_field};
+use crate::upstream::headers::{
+    IDEMPOTENT_REPLAYED, PREFERENCE_APPLIED, X_CALL_ATTEMPTS, X_CALL_ID_SOURCE, X_CALL_OUTCOME,
+    X_ORIGINAL_CALL_ID, is_call_field,
+};
 
 pub(super) mod problem;
 
 pub(super) use problem::SLOW_HEAD;
 
 const RECEIPT: HeaderName = HeaderName::from_static("x-call-receipt");
-const ORIGINAL: HeaderName = HeaderName::from_static("x-original-call-id");
 const REPEAT: HeaderName = HeaderName::from_static("x-call-repeat");
-const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
-const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// Where this gateway answers what became of a call.
@@ -75,6 +76,8 @@ pub(super) enum ReplyBody {
         body: Stream,
         /// The wire to reset when it breaks off.
         fragile: Option<Arc<Wire>>,
+        /// It has broken off, and what came before that is on its way out.
+        broken: Option<BodyError>,
     },
 }
 
@@ -91,12 +94,18 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
     } = told;
     let switches = matches!(shown, Shown::Tunnel(_));
     let (mut status, mut headers, body) = match shown {
-        Shown::Whole(whole) => whole_parts(whole, shape.head),
+        Shown::Whole(mut whole) => {
+            remove_own(&mut whole.headers);
+            whole_parts(whole, shape.head)
+        }
         Shown::Stream {
             status,
-            headers,
+            mut headers,
             body,
-        } => (status, headers, stream_body(body, &shape)),
+        } => {
+            remove_own(&mut headers);
+            (status, headers, stream_body(body, &shape))
+        }
         Shown::Tunnel(switched) => (
             StatusCode::SWITCHING_PROTOCOLS,
             tunnel::headers(&switched),
@@ -120,7 +129,6 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
         // 1xx never ends an exchange, and a 101 hands a connection over only as a tunnel.
         status = StatusCode::BAD_GATEWAY;
     }
-    remove_inner(&mut headers);
     if let Some((id, source)) = &call {
         name_call(&mut headers, id, &shape.id_field, recorded);
         headers.insert(X_CALL_ID_SOURCE, HeaderValue::from_static(source.as_str()));
@@ -128,10 +136,10 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
     headers.insert(X_CALL_ATTEMPTS, attempts_value(attempts));
     headers.insert(X_CALL_OUTCOME, HeaderValue::from_static(word.as_str()));
     if word == Word::Replayed {
-        headers.insert(REPLAYED, HeaderValue::from_static("true"));
+        headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
     }
     if let Some(first) = &original {
-        headers.insert(ORIGINAL, id_value(first));
+        headers.insert(X_ORIGINAL_CALL_ID, id_value(first));
     }
     if same_id_only {
         headers.insert(REPEAT, HeaderValue::from_static("same-call-id-only"));
@@ -210,11 +218,12 @@ fn stream_body(body: Stream, shape: &Shape) -> ReplyBody {
     ReplyBody::Stream {
         body,
         fragile: shape.fragile.clone(),
+        broken: None,
     }
 }
 
-/// Drops the `X-Call-*` fields of a gateway further in.
-fn remove_inner(headers: &mut HeaderMap) {
+/// Drops what is not a tool's to say.
+pub(super) fn remove_own(headers: &mut HeaderMap) {
     // Nearly no answer has any.
     while let Some(name) = headers.keys().find(|name| is_call_field(name)).cloned() {
         headers.remove(name);
@@ -284,12 +293,31 @@ impl Body for ReplyBody {
                 let piece = bytes.split_to(bytes.len().min(PIECE_BYTES_MAX));
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
-            Self::Stream { body, fragile } => {
-                let next = std::task::ready!(Pin::new(body).poll_frame(cx));
-                if let (Some(Err(_)), Some(wire)) = (&next, fragile) {
-                    wire.abort();
+            Self::Stream {
+                body,
+                fragile,
+                broken,
+            } => {
+                if let Some(error) = broken.take() {
+                    if let Some(wire) = fragile {
+                        wire.abort();
+                    }
+                    return Poll::Ready(Some(Err(error)));
                 }
-                Poll::Ready(next)
+                let mut next = std::task::ready!(Pin::new(body).poll_frame(cx));
+                if let Some(Ok(frame)) = &mut next
+                    && let Some(trailers) = frame.trailers_mut()
+                {
+                    remove_own(trailers);
+                }
+                let Some(Err(error)) = next else {
+                    return Poll::Ready(next);
+                };
+                // The server drops what it has not written yet when a body fails: first it has to
+                // write, so that a caller sees how far the answer came.
+                *broken = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
         }
     }

@@ -18,6 +18,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 
 use super::cores::Core;
+use super::reply::remove_own;
 use super::wire::Wire;
 use crate::flow::told::{Shown, Switched, Told};
 use crate::upstream::Tunnel;
@@ -38,6 +39,7 @@ struct Watched<T> {
 /// The end-to-end fields of a 101, and those of this hop.
 pub(super) fn headers(switched: &Switched) -> HeaderMap {
     let mut headers = switched.headers.clone();
+    remove_own(&mut headers);
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, switched.protocol.clone());
     headers

@@ -95,6 +95,8 @@ labels! {
         ClientRetries = "client-retries",
         /// No place among the sends at once came free in time.
         Concurrency = "concurrency",
+        /// Every address it could go to was left alone.
+        Ejected = "ejected",
     }
 
     /// What prevented the same work from being done twice.
@@ -227,6 +229,8 @@ labels! {
         ClientConcurrent = "client-concurrent",
         /// `upstream.concurrency`: the first send of a call found no place.
         Concurrency = "concurrency",
+        /// `upstream.ejection`: a send was put off, since every address it may go to is left alone.
+        Ejected = "ejected",
         /// `upstream.retry_budget.receipts`: a question was put off.
         ReceiptQueries = "receipt-queries",
         /// The sum of `compensation.workers`: dead letters that are due wait for a round to end.

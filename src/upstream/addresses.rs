@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
@@ -57,6 +57,8 @@ struct Seat {
     /// As in `level`, for those who only look.
     is_in: AtomicBool,
     load: AtomicUsize,
+    /// When it was last brought back, in the clock's nanoseconds; 0: never.
+    back: AtomicU64,
     level: Mutex<Level>,
 }
 
@@ -146,12 +148,23 @@ impl Seat {
             at,
             is_in: AtomicBool::new(true),
             load: AtomicUsize::new(0),
+            back: AtomicU64::new(0),
             level: Mutex::new(Level::new(Mono(0))),
         }
     }
 
     fn is_in(&self) -> bool {
         self.is_in.load(Ordering::Acquire)
+    }
+
+    /// The sends under way, as a choice weighs them: one that has just come back is not given its
+    /// full share at once.
+    fn weighed(&self, rule: Option<&Ejection>, now: Mono) -> usize {
+        let load = self.load.load(Ordering::Relaxed);
+        match (self.back.load(Ordering::Relaxed), rule) {
+            (0, _) | (_, None) => load,
+            (back, Some(rule)) => pick::returning(load, now.since(Mono(back)), rule.base),
+        }
     }
 
     /// Takes the probe, if one is due.
@@ -167,8 +180,20 @@ impl Seat {
         taken
     }
 
+    fn take_vouched(&self) -> bool {
+        let taken = !self.is_in() && self.level.lock().take_vouched();
+        if taken {
+            tracing::info!(
+                url = &*self.url,
+                at = self.at.map(tracing::field::display),
+                "an ejected address answers questions and is tried with one send"
+            );
+        }
+        taken
+    }
+
     /// Carries out a change and tells of it.
-    fn changed(&self, change: Change) {
+    fn changed(&self, change: Change, now: Mono) {
         let at = self.at.map(tracing::field::display);
         match change {
             Change::Ejected { why, out_for } => {
@@ -182,6 +207,7 @@ impl Seat {
                 );
             }
             Change::Returned => {
+                self.back.store(now.0.max(1), Ordering::Relaxed);
                 self.is_in.store(true, Ordering::Release);
                 tracing::info!(url = &*self.url, at, "an ejected address is used again");
             }
@@ -251,7 +277,7 @@ impl Addresses {
             .map(|(site, place)| Seen {
                 site: *site,
                 is_in: place.seat.is_in(),
-                load: place.seat.load.load(Ordering::Relaxed),
+                load: place.seat.weighed(self.rule.as_deref(), now),
             })
             .collect();
         let at = pick(&seen, reach, self.is_panic(&seen), turn)?;
@@ -261,6 +287,18 @@ impl Addresses {
             None => Weight::Told,
         };
         Some(self.seat(*site, place, weight))
+    }
+
+    /// The address for a send to this url, which has just answered a question and is ejected all
+    /// the same: the send is its probe. `None` while another one is under way.
+    #[must_use]
+    pub fn vouched(&self, site: usize) -> Option<Chosen> {
+        let places = self.sites.get(site)?.board(self.rule.is_some());
+        let place = places
+            .places
+            .iter()
+            .find(|place| place.seat.take_vouched())?;
+        Some(self.seat(site, place, Weight::Probe))
     }
 
     /// Whether a call that has to go to this url can go nowhere now.
@@ -396,7 +434,7 @@ impl Seated {
             Weight::Told => None,
         };
         // Under the lock, so that two changes are told in their order.
-        change.inspect(|change| self.seat.changed(*change))
+        change.inspect(|change| self.seat.changed(*change, now))
     }
 }
 
@@ -405,7 +443,7 @@ impl Drop for Seated {
         self.seat.load.fetch_sub(1, Ordering::Relaxed);
         if self.weight == Weight::Probe {
             // The next send may be it.
-            self.seat.level.lock().give_back(Mono(0));
+            self.seat.level.lock().give_back();
         }
     }
 }

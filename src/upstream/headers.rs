@@ -35,7 +35,13 @@ pub const X_CALL_REVERSES: HeaderName = HeaderName::from_static("x-call-reverses
 pub const X_CALL_OUTCOME: HeaderName = HeaderName::from_static("x-call-outcome");
 /// Sends so far, in a gateway's answer.
 pub const X_CALL_ATTEMPTS: HeaderName = HeaderName::from_static("x-call-attempts");
-/// Which gateway made an error, and why (RFC 9209).
+/// The id under which an operation was first asked for, in a gateway's answer.
+pub const X_ORIGINAL_CALL_ID: HeaderName = HeaderName::from_static("x-original-call-id");
+/// A gateway answers with what it has stored.
+pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+/// Which of a caller's wishes a gateway has met (RFC 7240).
+pub const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+/// Which gateway made an error, and why (RFC 9209). Not for the next hop only, whatever its name.
 pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 /// The client's name of the business operation, unless the route names another field.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -93,7 +99,8 @@ pub enum Length {
 /// `id_field` is the route's field for the call id; a `Connection` field that nominates it, or
 /// another field the call needs, does not strip it.
 pub fn prepare(headers: &mut HeaderMap, id_field: &HeaderName, hop: &Hop<'_>) {
-    strip(headers, |name| is_protected(name, id_field), is_of_a_send);
+    let is_stale = |name: &HeaderName| is_of_a_send(name) || *name == PROXY_STATUS;
+    strip(headers, |name| is_protected(name, id_field), is_stale);
     headers.append(VIA, hop.node.via(hop.version));
     headers.append(FORWARDED, hop.forwarded.clone());
 }
@@ -182,6 +189,7 @@ pub fn strip_answer(headers: &mut HeaderMap) {
 #[must_use]
 pub fn is_own(name: &HeaderName) -> bool {
     is_hop_by_hop(name)
+        || *name == PROXY_STATUS
         || *name == CONTENT_LENGTH
         || *name == VIA
         || *name == X_CALL_ID
@@ -190,11 +198,16 @@ pub fn is_own(name: &HeaderName) -> bool {
         || *name == X_CALL_RETRY_CAUSE
 }
 
-/// Whether a field of an answer speaks about the call: the gateway's own to say, so that one of a
-/// gateway further in is replaced, never doubled.
+/// Whether a field of an answer is this gateway's own to say to its caller: what it says about the
+/// call, about itself, and about wishes of which the tool never hears. One that a tool sends, or a
+/// gateway further in, is replaced or dropped, never passed on.
 #[must_use]
 pub fn is_call_field(name: &HeaderName) -> bool {
     name.as_str().starts_with("x-call-")
+        || *name == X_ORIGINAL_CALL_ID
+        || *name == IDEMPOTENT_REPLAYED
+        || *name == PREFERENCE_APPLIED
+        || *name == PROXY_STATUS
 }
 
 /// A call id as a field's value.
@@ -230,7 +243,7 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
         || *name == KEEP_ALIVE
         || *name == PREFER
         || *name == HTTP2_SETTINGS
-        || name.as_str().starts_with("proxy-")
+        || (name.as_str().starts_with("proxy-") && *name != PROXY_STATUS)
 }
 
 fn is_protected(name: &HeaderName, id_field: &HeaderName) -> bool {

@@ -125,6 +125,8 @@ pub enum Why {
     Html,
     /// Not JSON, or only half of it.
     NotJson,
+    /// A name that decides stands twice: readers disagree about which one counts.
+    Doubled,
     /// Another call's receipt.
     OtherCall,
     /// No call id in the answer, though the question went by idempotency key.
@@ -158,6 +160,7 @@ impl Why {
             Self::Empty => "empty",
             Self::Html => "html",
             Self::NotJson => "not-json",
+            Self::Doubled => "doubled-name",
             Self::OtherCall => "other-call-id",
             Self::NoCallId => "no-call-id",
             Self::NoState => "no-state",
@@ -204,6 +207,15 @@ impl Asked {
                 why,
                 Why::Timeout | Why::Unreachable | Why::Tls | Why::Disconnect | Why::ServerError
             ),
+        }
+    }
+
+    /// Whether it is a receipt, well-formed and for this call, whatever it says.
+    #[must_use]
+    pub const fn is_receipt(&self) -> bool {
+        match self.answer {
+            RawAnswer::State(_) | RawAnswer::NotFound => true,
+            RawAnswer::Unknown(why) => matches!(why, Why::Said | Why::UnmappedState),
         }
     }
 

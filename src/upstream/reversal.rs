@@ -15,11 +15,13 @@ use serde_json::Value;
 
 use super::exchange::{Exchange, Outgoing, Terms};
 use super::headers::{self, Node};
+use super::json::Json;
 use super::receipt::fill::{Form, push};
 use super::{Core, Destination, Payload, SetupError};
 use crate::call::id::{CallId, ClientName};
 use crate::config::reversal::{ReversalRule, UndoPart, UndoTemplate};
 use crate::config::route::Upstream;
+use crate::config::template::JsonPointer;
 
 /// Where and how a route's calls are undone.
 pub struct ReversalEndpoint {
@@ -192,16 +194,22 @@ fn fill(template: &UndoTemplate, undone: &Undone<'_>, form: Form) -> Option<Stri
             UndoPart::ReversalId => push(&mut text, undone.reversal_id.as_str(), form),
             UndoPart::IdempotencyKey => push(&mut text, undone.key?, form),
             UndoPart::Body(pointer) => {
-                let body: Value = serde_json::from_slice(undone.body).ok()?;
-                push_value(&mut text, pointer.find(&body)?, form)?;
+                push_value(&mut text, &value_at(undone.body, pointer)?, form)?;
             }
             UndoPart::Receipt(pointer) => {
-                let receipt: Value = serde_json::from_slice(undone.receipt?).ok()?;
-                push_value(&mut text, pointer.find(&receipt)?, form)?;
+                push_value(&mut text, &value_at(undone.receipt?, pointer)?, form)?;
             }
         }
     }
     Some(text)
+}
+
+/// What stands at a place; nothing where readers would disagree about it.
+fn value_at(document: &[u8], pointer: &JsonPointer) -> Option<Value> {
+    let json = Json::read(document).ok()?;
+    let mut document: Value = serde_json::from_slice(document).ok()?;
+    let value = document.pointer_mut(pointer.as_str())?.take();
+    (!json.is_doubled(pointer)).then_some(value)
 }
 
 /// A value of a document: text as it stands between its quotes, anything else as JSON writes it.

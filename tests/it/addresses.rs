@@ -126,10 +126,12 @@ fn one_url_may_have_a_breaker_that_answers_at_once_and_says_that_nothing_was_sen
         .call(&Call::with_id("c1"))
         .problem(502, "tool-unreachable");
     assert_eq!(
-        (&refused["sent"], &refused["repeat"]),
-        (&json!("no"), &json!("safe"))
+        (&refused["sent"], &refused["repeat"], &refused["attempts"]),
+        (&json!("no"), &json!("safe"), &json!(0))
     );
     assert_eq!(world.tool.a(), 2);
+    let metrics = world.gateway.metrics();
+    assert_eq!(metrics.value("callgate_attempts_total", &[]), 2.0);
 }
 
 #[test]
@@ -167,19 +169,57 @@ fn a_call_that_may_have_arrived_is_asked_about_and_sent_again_where_it_went() {
 }
 
 #[test]
-fn a_call_that_may_have_arrived_waits_for_its_address_when_that_is_ejected() {
-    let (one, other) = (
-        Tool::start(Script::new().request(1, Act::read_all().hang())),
-        Tool::start(Script::new()),
-    );
+fn a_believed_not_found_shows_that_an_ejected_address_lives_and_the_call_is_sent_there_again() {
+    let script = Script::new().request(1, Act::read_all().hang());
+    let (one, other) = (Tool::start(script), Tool::start(Script::new()));
     let gateway = Gateway::start(&config(&[&one, &other], ejects(1, "5m")));
     let answer = gateway.call(&Call::with_id("c1"));
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    assert_eq!(
+        (answer.outcome().as_str(), answer.attempts()),
+        ("answered", 2)
+    );
+    assert_eq!((one.a(), one.e(), other.a()), (2, 1, 0));
+    assert_eq!(states(&gateway), ["in", "in"], "the send was its probe");
+    let metrics = gateway.metrics();
+    let not_sent = [("result", "not_sent"), ("route", "tool")];
+    assert_eq!(metrics.value("callgate_attempts_total", &not_sent), 0.0);
+    let again = [("cause", "timeout"), ("route", "tool")];
+    assert_eq!(metrics.value("callgate_retries_total", &again), 1.0);
+}
+
+#[test]
+fn a_call_that_may_have_arrived_waits_for_its_ejected_address_and_spends_no_send_on_it() {
+    let silent = Receipts::always(Act::says(Reply::new(503, "busy")));
+    let script = Script::new()
+        .request(1, Act::read_all().hang())
+        .receipts(silent);
+    let (one, other) = (Tool::start(script), Tool::start(Script::new()));
+    let config = config(&[&one, &other], ejects(1, "5m"))
+        .set("defaults/retry/resend_on", json!(["NOT_FOUND", "UNKNOWN"]));
+    let gateway = Gateway::start(&config);
+    let answer = gateway.call(&Call::with_id("c1"));
     let problem = answer.problem(504, "unresolved");
-    assert_eq!(problem["repeat"], "same-call-id-only");
+    assert_eq!(
+        (&problem["repeat"], answer.attempts()),
+        (&json!("same-call-id-only"), 1)
+    );
     assert_eq!(one.a(), 1, "it is ejected");
     assert!(one.r() > 1, "it is asked all the same");
     assert_eq!((other.a(), other.r()), (0, 0));
-    gateway.wait_dead_letter("c1", "QUEUED");
+    let letter = gateway.wait_dead_letter("c1", "QUEUED");
+    assert_eq!(letter["reason"], "ejected");
+    let metrics = gateway.metrics();
+    let sent = metrics.value("callgate_attempts_total", &[]);
+    assert_eq!(sent, 1.0, "what was held back is no attempt");
+    assert_eq!(metrics.value("callgate_retries_total", &[]), 0.0);
+    let denied = [("reason", "ejected"), ("route", "tool")];
+    assert_eq!(metrics.value("callgate_retries_denied_total", &denied), 1.0);
+    let held = [("bound", "ejected")];
+    assert!(metrics.value("callgate_bounds_reached_total", &held) > 1.0);
+    let history = gateway.history("c1");
+    let attempts = history["attempts"].as_array().expect("a list");
+    assert_eq!(attempts.len(), 1, "{history}");
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! What becomes of the tool's answer: 4xx, 5xx, half ones: C03, C05, C50, and what is replayed.
 
 use crate::fixture::check::receipt_states;
-use crate::fixture::http::Cut;
 use crate::fixture::{Act, Call, Receipts, Reply, Script, World, ms};
 use serde_json::Value;
 use std::time::Instant;
@@ -308,19 +307,31 @@ fn c50_a_cut_stream_is_broken_visibly_and_the_call_goes_to_the_queue() {
         let world = World::with(script, |config| config.route("response", "stream"));
         let mut client = world.gateway.client();
         client.send(&Call::with_id("c50"));
-        match client.try_answer() {
-            Ok(answer) => {
-                assert_eq!((answer.status, answer.body.as_slice()), (200, &b"abc"[..]));
-                assert!(
-                    answer.cut.is_some(),
-                    "the caller took it for a whole answer"
-                );
-            }
-            // The head and the cut may meet in one step; then nothing is passed on at all.
-            Err(cut) => assert!(matches!(cut, Cut::Fin | Cut::Reset), "{cut:?}"),
-        }
+        let answer = client.try_answer().expect("its head");
+        assert_eq!((answer.status, answer.body.as_slice()), (200, &b"abc"[..]));
+        assert!(
+            answer.cut.is_some(),
+            "the caller took it for a whole answer"
+        );
         world.gateway.wait_dead_letter("c50", "MANUAL");
         assert_eq!(world.gateway.receipt("c50").json()["state"], "UNKNOWN");
         assert_eq!(world.tool.a(), 1);
     }
+}
+
+#[test]
+fn an_answer_that_names_its_state_twice_says_nothing_and_the_receipt_is_asked() {
+    let twice = Reply::json(200, r#"{"state":"rejected","state":"done"}"#);
+    let script = Script::new().request(1, Act::read_all().commit().answer(twice));
+    let world = World::prompt_with(script, |config| {
+        let states = serde_json::json!({ "SUCCESS": ["done"], "FAILED": ["rejected"] });
+        config
+            .route("answer/state", "/state")
+            .route("answer/states", states)
+    });
+    let answer = world.call(&Call::with_id("twice"));
+    assert_eq!((answer.status, answer.outcome().as_str()), (201, "receipt"));
+    assert!(world.tool.r() >= 1);
+    let told = world.gateway.log().lines().join("\n");
+    assert!(told.contains("names its state twice"), "{told}");
 }

@@ -243,6 +243,19 @@ fn a_call_the_inner_gateway_knows_is_waited_for() {
 }
 
 #[test]
+fn what_the_inner_gateway_wrote_itself_is_not_handed_through_as_the_tools_answer() {
+    let script = Script::new()
+        .request(1, says(504, "unresolved", "unresolved"))
+        .receipts(Receipts::always(Act::state("UNKNOWN")));
+    let world = before(script);
+    let problem = world
+        .call(&Call::with_id("known"))
+        .problem(504, "unresolved");
+    assert_eq!(problem["callId"], "known");
+    assert_ne!(problem["detail"], "d", "the inner gateway's words");
+}
+
+#[test]
 fn what_the_inner_gateway_refuses_for_good_is_passed_on_and_binds_nothing() {
     for (status, code) in [
         (422, "call-id-reused"),

@@ -8,6 +8,8 @@
 //! true, and nothing is left open. The names are those of the product's own list, and tidy holds
 //! that no boundary of that list is missing here.
 
+mod http2;
+
 use crate::fixture::check::{Limits, check};
 use crate::fixture::{Act, Answer, Call, Client, Config, Gateway, PATIENCE, Receipts, Reply};
 use crate::fixture::{Script, Tool, ms};

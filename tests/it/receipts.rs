@@ -406,3 +406,24 @@ fn the_gateways_own_receipt_tells_state_attempts_and_result() {
             .unwrap_or_else(|error| panic!("{at} {text}: {error}"));
     }
 }
+
+#[test]
+fn a_receipt_that_names_its_state_twice_is_not_believed_and_told_of() {
+    let twice = |body: &str| Act::says(Reply::json(200, body));
+    let receipts = vec![
+        twice(r#"{"state":"FAILED","state":"SUCCESS"}"#),
+        twice(r#"{"state":"SUCCESS","state":"NOT_FOUND"}"#),
+        Act::state("SUCCESS"),
+    ];
+    let script = Script::new()
+        .request(1, Act::read_all().commit().reset())
+        .receipts(Receipts::InOrder(receipts));
+    let world = World::prompt(script);
+    let answer = world.call(&Call::with_id("twice"));
+    assert_eq!(answer.outcome(), "receipt");
+    assert_eq!((world.tool.a(), world.tool.r()), (1, 3));
+    let states = receipt_states(&world.gateway.history("twice"));
+    assert_eq!(states[..2], ["UNKNOWN", "UNKNOWN"]);
+    let told = world.gateway.log().lines().join("\n");
+    assert_eq!(told.matches("doubled-name").count(), 2, "{told}");
+}

@@ -1,6 +1,7 @@
 //! Another process takes over: nobody sees it, nothing is lost, and a new process that cannot is
 //! not noticed at all.
 
+mod batch;
 mod inherited;
 mod living;
 mod load;

@@ -352,6 +352,7 @@ impl State {
 
     fn row_is_true(&mut self, id: &str, row: &CallView) {
         self.history_is_whole(id, row);
+        self.sends_were_tried(id, row);
         let may_fail = self.may_fail_with_effect(id);
         let facts = self.facts(id);
         let (success, any) = (facts.told_success, !facts.effects.is_empty());

@@ -56,9 +56,9 @@ routes:
     compensation: { rounds: [1m, 2m, 3m], resend: true, workers: 64 }
 ";
 
-/// Calls a second: a hundred, or what `CALLGATE_OUTAGE_PER_S` says.
+/// Calls a second: what the promise is made for, or what `CALLGATE_OUTAGE_PER_S` says.
 fn per_second() -> u64 {
-    crate::number("CALLGATE_OUTAGE_PER_S").unwrap_or(100)
+    crate::number("CALLGATE_OUTAGE_PER_S").unwrap_or(1_000)
 }
 
 /// What the tool has seen and done.

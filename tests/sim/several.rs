@@ -1,7 +1,8 @@
 //! Tools with several addresses, each with a store of its own or all with one, and one of them dead
 //! for a while.
 
-use callgate::ledger::Entry;
+use callgate::call::outcome::Outcome;
+use callgate::ledger::{CallView, Entry};
 
 use crate::dice::Dice;
 use crate::net::Request;
@@ -94,6 +95,32 @@ impl State {
             self.truth.reached.at("moved");
         }
         self.truth.reached.at("one of several addresses");
+    }
+
+    /// What the gateway itself holds back is no send: whatever is on record as one was tried, and a
+    /// connection that fails takes its time.
+    pub(crate) fn sends_were_tried(&mut self, id: &str, row: &CallView) {
+        for entry in &row.history {
+            match entry {
+                Entry::Ended {
+                    n,
+                    outcome: Outcome::NotSent(_),
+                    took,
+                    detail,
+                    ..
+                } if took.is_zero() => {
+                    let too_late = detail.as_ref().is_some_and(|why| why.contains("no time"));
+                    if !too_late {
+                        let what = format!("{id} #{n}: {detail:?}");
+                        self.breaks("what is on record as a send was tried", &what);
+                    }
+                }
+                Entry::Waited { why, .. } if *why == *"ejected" => {
+                    self.truth.reached.at("held back");
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Whether the tool has several addresses that know nothing of one another.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Machine, Phase, Sending};
+use super::{Machine, Next, Phase, Sending};
 use crate::call::code::Code;
 use crate::call::policy::OnClientGone;
 use crate::call::step::{Ending, Parked, Parking, Reason, Step};
-use crate::call::time::Chance;
+use crate::call::time::{Chance, Mono};
 
 impl Machine {
     pub(super) fn client_gone(&mut self) -> Step {
@@ -55,18 +55,45 @@ impl Machine {
         if self.phase != Phase::InFlight {
             return self.impossible();
         }
-        if self.tally.sends() <= 1 {
-            return self.end(Ending::Refused(Code::Overloaded));
-        }
         self.tally.withdraw_send();
         self.park(Reason::Denied, chance)
+    }
+
+    /// Every address it may go to is left alone. Of what was held back nothing is known to the
+    /// tool and nothing is used up. A call that may have arrived waits for its address as long as
+    /// there is time, and asks once more before it is sent; one of which nothing has arrived waits
+    /// as often as it would be sent again, and then its caller is told, who may repeat it.
+    pub(super) fn held_back(&mut self, now: Mono, chance: Chance) -> Step {
+        if self.phase != Phase::InFlight {
+            return self.impossible();
+        }
+        let held = self.tally.hold_back();
+        let unclear = self.tally.is_unclear();
+        let tries = self.tally.sends().saturating_add(held);
+        let waits = unclear || tries <= self.policy.retry.max_retries();
+        if !waits || !self.policy.retry.resends_after(self.tally.cause()) {
+            return self.park(Reason::Ejected, chance);
+        }
+        let (next, question) = match self.policy.receipt {
+            Some(_) if unclear => (Next::Confirm, self.policy.timeouts.receipt),
+            Some(_) | None => (Next::Send, Duration::ZERO),
+        };
+        let needed = self.policy.timeouts.useful().saturating_add(question);
+        let room = self.deadline.since(now.after(needed));
+        if room.is_zero() {
+            return self.park_or_linger(now, chance, Reason::Ejected);
+        }
+        let backoff = self.policy.retry.backoff(u32::from(tries), chance);
+        self.wait(next, backoff.min(room))
     }
 
     /// An intention that is not durable is not performed.
     pub(super) fn ledger_failed(&mut self, chance: Chance) -> Step {
         match self.phase {
-            Phase::New | Phase::InFlight if self.tally.sends() <= 1 => {
-                self.end(Ending::Refused(Code::LedgerUnavailable))
+            Phase::New => self.end(Ending::Refused(Code::LedgerUnavailable)),
+            Phase::InFlight => {
+                self.tally.withdraw_send();
+                self.park(Reason::LedgerFailed, chance)
             }
             // What the tool said is not on record: the record must not read "never sent".
             Phase::Ended => {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::*;
-use crate::call::code::Code;
 use crate::call::outcome::{Cause, NotSent, Unclear};
 use crate::call::policy::*;
 use crate::call::step::{Ending, Parked};
@@ -65,6 +64,13 @@ fn with_retry(change: impl FnOnce(&mut RetryNumbers)) -> Policy {
 const fn without_receipt(mut policy: Policy) -> Policy {
     policy.receipt = None;
     policy
+}
+
+fn parked(step: Step) -> (Reason, Parked) {
+    match step {
+        Step::Park(parking) => (parking.reason, parking.state),
+        other => panic!("not parked: {other:?}"),
+    }
 }
 
 /// A machine with its own clock, driven by hand.
@@ -399,10 +405,6 @@ fn a_repeat_lifts_the_cancel_of_a_caller_who_has_gone() {
 #[test]
 fn a_process_that_ends_parks_what_is_in_flight_as_unclear_and_due_at_once() {
     let now = Parked::Queued(Duration::ZERO);
-    let parked = |step: Step| match step {
-        Step::Park(parking) => (parking.reason, parking.state),
-        other => panic!("not parked: {other:?}"),
-    };
     let mut in_flight = Driven::begun(policy());
     assert_eq!(parked(in_flight.on(Event::Draining)), (Reason::Drain, now));
     let mut streaming = Driven::begun(policy());
@@ -421,8 +423,9 @@ fn a_process_that_ends_parks_what_is_in_flight_as_unclear_and_due_at_once() {
 #[test]
 fn what_is_not_durable_is_not_performed() {
     let mut first = Driven::begun(policy());
-    let refused = Step::Answer(Ending::Refused(Code::LedgerUnavailable));
-    assert_eq!(first.on(Event::LedgerFailed), refused);
+    let ended = parked(first.on(Event::LedgerFailed));
+    assert_eq!(ended, (Reason::NeverSent, Parked::NeverSent));
+    assert_eq!(first.machine.tally().sends(), 0);
     let mut later = Driven::begun(policy());
     later.ended(CUT);
     let wait = later.on(NOT_FOUND);
@@ -444,5 +447,6 @@ fn an_impossible_event_parks_one_call() {
     assert_eq!(call.on(Event::Closed), Step::Keep, "and stays parked");
 }
 
+mod held;
 mod late;
 mod random;

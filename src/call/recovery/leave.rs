@@ -119,6 +119,7 @@ impl Recovery {
             | Reason::Cancelled
             | Reason::StreamCut
             | Reason::Denied
+            | Reason::Ejected
             | Reason::LedgerFailed
             | Reason::RoundsExhausted
             | Reason::RouteChanged

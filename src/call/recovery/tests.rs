@@ -335,6 +335,11 @@ fn a_round_that_is_cut_short_says_by_what_and_a_drain_leaves_it_to_the_next_proc
         reason(after(resending(), 1, &denied)),
         (Reason::Denied, NEXT)
     );
+    let held = [&SENT[..4], &[Event::HeldBack]].concat();
+    assert_eq!(
+        reason(after(resending(), 1, &held)),
+        (Reason::Ejected, NEXT)
+    );
     let failed = after(policy(), 1, &[Event::LedgerFailed]);
     assert_eq!(reason(failed), (Reason::LedgerFailed, NEXT));
 }

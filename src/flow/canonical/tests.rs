@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::flow::json::tests::any_json;
+use crate::upstream::json::tests::any_json;
 
 fn places(exclude: &[&str]) -> Vec<JsonPointer> {
     let parse = |place: &&str| JsonPointer::parse(place).unwrap();

@@ -1,10 +1,11 @@
 //! At most so many sends to one tool at once, and a fair, bounded queue in front.
 //!
-//! Who waits is served client by client in turn, so that a client with a thousand waiting calls
-//! costs one with a single call one place. When the queue is full, whoever waits last of the client
-//! with the most waiting calls makes room for a client with fewer: a noisy client fills the queue
-//! with its own calls only. Exact, because it protects the tool: one short lock per send, and no
-//! state is shared with tools that have no bound.
+//! A place that comes free goes to the client that has the fewest of them, and among equals in
+//! turn: a client with one call waits for one place, however many calls another one has waiting and
+//! under way, and who asks for more than its share gets its share. When the queue is full, whoever
+//! waits last of the client with the most waiting calls makes room for a client with fewer: a noisy
+//! client fills the queue with its own calls only. Exact, because it protects the tool: one short
+//! lock per send, and no state is shared with tools that have no bound.
 //!
 //! Deliberately absent: deadlines, which whoever waits brings along, and any word about a call.
 
@@ -26,6 +27,7 @@ pub(in crate::flow) struct Gate(Mutex<State>);
 #[derive(Debug)]
 pub(in crate::flow) struct Permit {
     gate: Arc<Gate>,
+    client: ClientName,
     /// Whether the send it was for brought an answer; `None` while nobody knows.
     went_well: Option<bool>,
 }
@@ -52,6 +54,8 @@ struct State {
     conf: Concurrency,
     aimd: Aimd,
     in_flight: usize,
+    /// The same, per client; never a zero.
+    held: HashMap<ClientName, usize>,
     /// Tickets in `lines`.
     waiting: usize,
     /// Who waits, per client; never an empty line.
@@ -66,6 +70,7 @@ impl Gate {
             conf,
             aimd: Aimd::new(conf.max),
             in_flight: 0,
+            held: HashMap::new(),
             waiting: 0,
             lines: HashMap::new(),
             turns: VecDeque::new(),
@@ -86,8 +91,8 @@ impl Gate {
     pub(in crate::flow) fn enter(self: &Arc<Self>, client: &ClientName) -> Entry {
         let mut state = self.0.lock();
         if state.waiting == 0 && state.in_flight < state.bound() {
-            state.in_flight += 1;
-            return Entry::Granted(self.permit());
+            state.takes(client);
+            return Entry::Granted(self.permit(client.clone()));
         }
         if state.waiting >= state.conf.queue && !state.make_room(client) {
             return Entry::Full;
@@ -116,14 +121,15 @@ impl Gate {
         (state.in_flight, state.waiting)
     }
 
-    fn permit(self: &Arc<Self>) -> Permit {
+    fn permit(self: &Arc<Self>, client: ClientName) -> Permit {
         Permit {
             gate: Arc::clone(self),
+            client,
             went_well: None,
         }
     }
 
-    fn leave(&self, went_well: Option<bool>) {
+    fn leave(&self, client: &ClientName, went_well: Option<bool>) {
         let mut state = self.0.lock();
         if state.conf.adaptive == Adaptive::Aimd
             && let Some(went_well) = went_well
@@ -132,7 +138,7 @@ impl Gate {
             let in_flight = state.in_flight;
             state.aimd.ended(went_well, in_flight, most);
         }
-        state.in_flight -= 1;
+        state.leaves(client);
         state.serve();
     }
 }
@@ -146,7 +152,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.gate.leave(self.went_well);
+        self.gate.leave(&self.client, self.went_well);
     }
 }
 
@@ -171,7 +177,7 @@ impl Waiting {
     /// Waits for a place; `None` when the queue was needed for a client with fewer waiting calls.
     pub(in crate::flow) async fn turn(mut self) -> Option<Permit> {
         let granted = (&mut self.ticket).await.is_ok();
-        granted.then(|| self.gate.permit())
+        granted.then(|| self.gate.permit(self.client.clone()))
     }
 }
 
@@ -185,7 +191,7 @@ impl Drop for Waiting {
         self.ticket.close();
         if self.ticket.try_recv().is_ok() {
             // Called while it left: the place goes on.
-            state.in_flight -= 1;
+            state.leaves(&self.client);
             state.serve();
         } else {
             state.forget(&self.client);
@@ -210,10 +216,36 @@ impl State {
         self.waiting += 1;
     }
 
+    fn takes(&mut self, client: &ClientName) {
+        self.in_flight += 1;
+        match self.held.get_mut(client) {
+            Some(held) => *held += 1,
+            None => drop(self.held.insert(client.clone(), 1)),
+        }
+    }
+
+    fn leaves(&mut self, client: &ClientName) {
+        self.in_flight -= 1;
+        if let Some(held) = self.held.get_mut(client) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(client);
+            }
+        }
+    }
+
+    /// Whose turn it is: of those who wait, whoever has the fewest places, the first of equals.
+    fn next(&mut self) -> Option<ClientName> {
+        let held = |client| self.held.get(client).copied().unwrap_or(0);
+        let turns = self.turns.iter().enumerate();
+        let (at, _) = turns.min_by_key(|(_, client)| held(client))?;
+        self.turns.remove(at)
+    }
+
     /// Calls those whose turn it is, as long as there are places.
     fn serve(&mut self) {
         while self.in_flight < self.bound() {
-            let Some(client) = self.turns.pop_front() else {
+            let Some(client) = self.next() else {
                 return;
             };
             let Some(line) = self.lines.get_mut(&client) else {
@@ -223,12 +255,12 @@ impl State {
             if line.is_empty() {
                 self.lines.remove(&client);
             } else {
-                self.turns.push_back(client);
+                self.turns.push_back(client.clone());
             }
             if let Some(ticket) = called {
                 self.waiting -= 1;
                 if ticket.send(()).is_ok() {
-                    self.in_flight += 1;
+                    self.takes(&client);
                 }
             }
         }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use http::{HeaderValue, Version};
 
 use super::{Pass, PassBody, answered, stream, whole};
-use crate::call::outcome::{NotSent, Outcome, Reading, Unclear};
+use crate::call::outcome::{Outcome, Reading, Unclear};
 use crate::flow::Request;
 use crate::flow::reading;
+use crate::flow::sites::Choice;
 use crate::flow::told::{Shown, Switched, Told};
 use crate::upstream::headers;
 use crate::upstream::{Ended, Mode, Opened, Terms, open_tunnel};
@@ -38,10 +39,9 @@ impl Pass<'_> {
             max_kept: 0,
             mode: Mode::Pass,
         };
-        let Ok(chosen) = self.finds_address(1) else {
-            let outcome = Outcome::NotSent(NotSent::Connect);
-            self.sent(1, None, began, outcome);
-            return self.failed(1, outcome);
+        let chosen = match self.finds_address(false) {
+            Choice::Out => return self.failed(0, self.held_back()),
+            to @ (Choice::Plain | Choice::To(_)) => self.sits_at(to),
         };
         let to = chosen.as_ref().unwrap_or_else(|| route.tool.destination());
         let request = self.outgoing(1, None);

@@ -60,7 +60,18 @@ pub(crate) fn a_send_is_counted_only_in_order(make: Factory) {
         (State::Received, 0, None)
     );
     assert_eq!(world.append(claim, secs(1), send(2)), Written::Stale);
+    let waited = Entry::Waited {
+        at: NOW,
+        why: "ejected".into(),
+        wait: Duration::from_secs(1),
+    };
+    world.ledger.note(claim.row, claim.life, vec![waited]);
     world.applied(claim, secs(1), first_send());
+    let order = world.view("later").history;
+    assert!(
+        matches!(order[..], [Entry::Waited { .. }, Entry::Sent { n: 1, .. }]),
+        "{order:?}"
+    );
     let view = world.view("later");
     assert_eq!(
         (view.state, view.sends, view.first_sent),

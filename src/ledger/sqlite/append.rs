@@ -128,11 +128,9 @@ fn note_send(
     db.conn
         .prepare_cached(sql)?
         .execute(params![claim.row.0, n, state.as_str(), now.0])?;
-    if n > 1 {
-        let sent = Entry::Sent { at: now, n, cause };
-        history::write(db, claim.row, claim.life, &sent)?;
-    }
-    Ok(())
+    // A first send that came with its call stands in the call's row; this one came later.
+    let sent = Entry::Sent { at: now, n, cause };
+    history::write(db, claim.row, claim.life, &sent)
 }
 
 /// From now on the call is one of this address: asked, sent again and undone there.

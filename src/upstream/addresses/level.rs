@@ -2,8 +2,10 @@
 //!
 //! Pure: time is an argument. Only failures that somebody has seen count (passive): a row of them,
 //! or their share of the sends of late. Out is out for a while that doubles each time; after it one
-//! send at a time is let through, and its end decides. Deliberately absent: which address is
-//! chosen (`pick`), and what counts as a failure (`upstream.ejection.on`).
+//! send at a time is let through, and its end decides. Before that, one send is let through for
+//! which somebody vouches; should it fail, the address stays out as long as it would have.
+//! Deliberately absent: which address is chosen (`pick`), and what counts as a failure
+//! (`upstream.ejection.on`).
 
 use std::time::Duration;
 
@@ -74,8 +76,9 @@ pub(in crate::upstream) struct Level {
     window: Window,
     /// Ejections that were not yet lived down.
     times: u32,
-    /// How long it was last left alone.
+    /// How long it was last left alone, and until when.
     out_for: Duration,
+    until: Mono,
     /// Since when it is in.
     since: Mono,
 }
@@ -96,6 +99,7 @@ impl Level {
             window: Window::default(),
             times: 0,
             out_for: Duration::ZERO,
+            until: now,
             since: now,
         }
     }
@@ -128,10 +132,19 @@ impl Level {
         due
     }
 
-    /// The probe did not take place: the next send may be it.
-    pub(in crate::upstream) fn give_back(&mut self, now: Mono) {
+    /// Takes the probe though it may not be due, because the address has just shown that it lives.
+    pub(in crate::upstream) fn take_vouched(&mut self) -> bool {
+        let out = matches!(self.state, State::Out { .. });
+        if out {
+            self.state = State::Probing;
+        }
+        out
+    }
+
+    /// The probe did not take place: another one may.
+    pub(in crate::upstream) fn give_back(&mut self) {
         if self.state == State::Probing {
-            self.state = State::Out { until: now };
+            self.state = State::Out { until: self.until };
         }
     }
 
@@ -146,6 +159,11 @@ impl Level {
             return None;
         }
         match sample {
+            // It was before its time, and has taught nothing new.
+            Sample::Bad if now < self.until => {
+                self.give_back();
+                None
+            }
             Sample::Bad => Some(self.eject(rule, now, Why::Probe)),
             Sample::Good => {
                 self.state = State::In;
@@ -201,9 +219,8 @@ impl Level {
         let doubled = 1_u32 << self.times.min(DOUBLINGS_MAX);
         self.out_for = rule.base.saturating_mul(doubled).min(rule.cap);
         self.times = self.times.saturating_add(1).min(DOUBLINGS_MAX);
-        self.state = State::Out {
-            until: now.after(self.out_for),
-        };
+        self.until = now.after(self.out_for);
+        self.state = State::Out { until: self.until };
         self.anew();
         Change::Ejected {
             why,

@@ -3,6 +3,8 @@
 //! The one with the fewest sends under way; among equals they take turns. Deliberately absent:
 //! weights, and anything about the call: where a call may go at all is the caller's business.
 
+use std::time::Duration;
+
 /// One address, as a choice sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
@@ -10,7 +12,7 @@ pub(super) struct Seen {
     pub(super) site: usize,
     /// It is used.
     pub(super) is_in: bool,
-    /// Sends under way.
+    /// Sends under way, as they weigh.
     pub(super) load: usize,
 }
 
@@ -24,6 +26,18 @@ pub enum Reach {
     },
     /// The url it was first sent to, and nowhere else.
     Only(usize),
+}
+
+/// What `load` sends under way weigh at an address that was brought back `ago`: eight times as
+/// much at first, then four times and twice, a quarter of `ramp` each, so that what has just
+/// recovered is not given everything that waits at once.
+pub(super) fn returning(load: usize, ago: Duration, ramp: Duration) -> usize {
+    let quarter = (ramp / 4).as_nanos().max(1);
+    let passed = u32::try_from(ago.as_nanos() / quarter).unwrap_or(u32::MAX);
+    match 3_u32.saturating_sub(passed) {
+        0 => load,
+        doublings => load.saturating_add(1).saturating_mul(1 << doublings),
+    }
 }
 
 /// Whether so many are out that all are used.
@@ -49,7 +63,8 @@ pub(super) fn pick(all: &[Seen], reach: Reach, panic: bool, turn: usize) -> Opti
 
 impl Reach {
     /// Whether the call may go to this url.
-    pub(super) const fn allows(self, site: usize) -> bool {
+    #[must_use]
+    pub const fn allows(self, site: usize) -> bool {
         match self {
             Self::Any { .. } => true,
             Self::Only(only) => only == site,
@@ -78,6 +93,28 @@ mod tests {
         let picked: Vec<_> = (0..4).map(|turn| pick(&equal, ANY, false, turn)).collect();
         assert_eq!(picked, [0, 1, 0, 1].map(Some));
         assert_eq!(pick(&[], ANY, true, 7), None);
+    }
+
+    #[test]
+    fn what_has_just_come_back_gets_its_share_step_by_step() {
+        let ramp = Duration::from_secs(8);
+        let at = |load, secs| returning(load, Duration::from_secs(secs), ramp);
+        let weights: Vec<_> = [0, 1, 2, 4, 6, 7, 100].map(|secs| at(3, secs)).to_vec();
+        assert_eq!(weights, [32, 32, 16, 8, 3, 3, 3]);
+        // Beside three that are busy with seven each it takes nothing, beside busier ones one.
+        let busy = |load| [1, 2, 3].map(|site| seen(site, true, load));
+        let with = |load, own| [&[seen(0, true, own)][..], &busy(load)[..]].concat();
+        assert_ne!(pick(&with(7, at(0, 0)), ANY, false, 1), Some(0));
+        assert_eq!(pick(&with(9, at(0, 0)), ANY, false, 1), Some(0));
+        assert_ne!(
+            pick(&with(9, at(1, 0)), ANY, false, 1),
+            Some(0),
+            "one at a time"
+        );
+        // Alone it takes everything.
+        assert_eq!(pick(&[seen(0, true, at(5, 0))], ANY, false, 1), Some(0));
+        assert_eq!(returning(2, Duration::ZERO, Duration::ZERO), 24);
+        assert_eq!(returning(2, Duration::from_nanos(9), Duration::ZERO), 2);
     }
 
     #[test]

@@ -132,6 +132,27 @@ async fn what_counts_as_a_failure_is_the_rules_and_a_4xx_never_is() {
 }
 
 #[tokio::test]
+async fn one_send_goes_to_an_ejected_url_that_has_just_shown_that_it_lives() {
+    let core = core();
+    let (_, addresses) = tool(&[endpoint(1), endpoint(2)], Some(&rule()));
+    let addresses = addresses.unwrap();
+    assert!(addresses.vouched(0).is_none(), "it is in");
+    for _ in 0..2 {
+        let mut chosen = addresses.choose(Reach::Only(0), Mono(0)).unwrap();
+        chosen.seated.ended(status(500), &core);
+    }
+    assert!(addresses.choose(Reach::Only(0), Mono(0)).is_none());
+    let probe = addresses.vouched(0).unwrap();
+    assert_eq!(probe.site, 0);
+    assert!(addresses.vouched(0).is_none(), "one at a time");
+    drop(probe);
+    let mut probe = addresses.vouched(0).unwrap();
+    let returned = probe.seated.ended(status(200), &core);
+    assert_eq!(returned, Some(Change::Returned));
+    assert!(addresses.choose(Reach::Only(0), Mono(0)).is_some());
+}
+
+#[tokio::test]
 async fn one_url_that_is_out_takes_nothing_until_one_send_has_brought_it_back() {
     let core = core();
     let (_, addresses) = tool(&[endpoint(1)], Some(&rule()));

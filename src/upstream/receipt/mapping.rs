@@ -17,6 +17,7 @@ use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::config::route::{ReceiptRule, ResultPointers, Words};
 use crate::config::template::{JsonPointer, Part};
+use crate::upstream::json::Json;
 use crate::upstream::{Answer, headers};
 
 /// How one route's receipts are read.
@@ -69,7 +70,17 @@ impl Mapping {
                 Some(state) => Asked {
                     worked_on: self.callgate && !state.is_terminal(),
                     answer: RawAnswer::State(state),
-                    result: self.result(&document),
+                    // What readers would disagree about is not shown as the call's.
+                    result: self.result(&document).filter(|_| {
+                        let result = &self.result;
+                        let parts = [
+                            &result.status,
+                            &result.headers,
+                            &result.body,
+                            &result.encoding,
+                        ];
+                        !is_doubled(&answer.body, &parts)
+                    }),
                     document: Some(answer.body),
                     knows_since: None,
                     foreign: None,
@@ -87,12 +98,16 @@ impl Mapping {
             return Err(Why::Html);
         }
         let document: Value = serde_json::from_slice(&answer.body).map_err(|_| Why::NotJson)?;
+        if is_doubled(&answer.body, &[&self.state, &self.call_id]) {
+            return Err(Why::Doubled);
+        }
         self.same_call(id, &document)?;
         let word = text_at(&document, &self.state).ok_or(Why::NoState)?;
         Ok((word, document))
     }
 
-    /// Whether another gateway still works on a call of which it does not know the end.
+    /// Whether another gateway still works on a call of which it does not know the end. (A callgate
+    /// writes no name twice.)
     fn is_worked_on(&self, document: &Value) -> bool {
         let state = document
             .pointer("/deadLetter/state")
@@ -117,6 +132,11 @@ impl Mapping {
             return Asked::unknown(Why::Html);
         }
         let document: Option<Value> = serde_json::from_slice(&answer.body).ok();
+        let [code, since] =
+            ["/code", "/knowsSince"].map(|at| JsonPointer::parse(at).expect("it is one"));
+        if is_doubled(&answer.body, &[&self.call_id, &code, &since]) {
+            return Asked::unknown(Why::Doubled);
+        }
         if let Some(document) = &document
             && document
                 .pointer(self.call_id.as_str())
@@ -219,6 +239,12 @@ impl Mapping {
         }
         fields
     }
+}
+
+/// Whether readers would disagree about what stands at one of these places.
+fn is_doubled(body: &[u8], at: &[&JsonPointer]) -> bool {
+    let json = Json::read(body).ok();
+    json.is_some_and(|json| at.iter().any(|at| json.is_doubled(at)))
 }
 
 /// A string, number or truth value as text; tools count states in all three.

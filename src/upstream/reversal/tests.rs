@@ -78,6 +78,19 @@ fn a_request_that_names_what_is_not_there_is_none() {
         None,
         "no text for a path"
     );
+    let twice = |path: &str, body: &[u8], receipt: Option<&[u8]>| {
+        endpoint(&rule(path, None)).request(&Undone {
+            call_id: &id("o1"),
+            reversal_id: &id("rev-1"),
+            key: None,
+            body,
+            receipt,
+        })
+    };
+    let said = br#"{"a":1,"b":2,"b":3}"#;
+    assert!(twice("/undo/{body:/a}", said, None).is_some());
+    assert_eq!(twice("/undo/{body:/b}", said, None), None, "which one?");
+    assert_eq!(twice("/undo/{receipt:/b}", b"{}", Some(said)), None);
     let broken = r#"{"o": {body:/order/id}}"#;
     assert_eq!(made("/undo", Some(broken)), None, "that would be no JSON");
 }

@@ -66,6 +66,11 @@ impl World {
 
     fn attempt(&mut self, n: u8, roll: u8) -> Event {
         let bound = self.driven.machine.attempt_bound(self.driven.now);
+        if roll % 16 == 5 {
+            // What is not sent now was not permitted for later.
+            (self.sends, self.asked_not_found) = (self.sends - 1, false);
+            return Event::HeldBack;
+        }
         self.driven.pass(bound.mul_f64(f64::from(roll) / 255.0));
         let outcome = match roll % 8 {
             0 => answered(200),

@@ -63,6 +63,39 @@ async fn clients_are_served_in_turn_however_many_calls_one_of_them_has() {
 }
 
 #[tokio::test]
+async fn a_place_goes_to_the_client_that_has_the_fewest() {
+    let gate = gate(4, 100);
+    let [noisy, quiet, other] = ["noisy", "quiet", "other"].map(ClientName::new);
+    let mut held: Vec<_> = (0..4).map(|_| granted(gate.enter(&noisy))).collect();
+    let mut noise: Vec<_> = (0..10).map(|_| queued(gate.enter(&noisy))).collect();
+    // The last to come, and the next to be served, whoever is first in turn.
+    let mut one = queued(gate.enter(&quiet));
+    drop(held.pop());
+    assert_eq!(one.called(), Some(true));
+    assert!(noise.iter_mut().all(|waiting| waiting.called().is_none()));
+    let served = one.turn().await.unwrap();
+    // One place each for who has none, then the shares even out.
+    let mut many: Vec<_> = (0..3).map(|_| queued(gate.enter(&quiet))).collect();
+    let mut new = queued(gate.enter(&other));
+    drop(held.pop());
+    assert_eq!(
+        new.called(),
+        Some(true),
+        "it has none, the quiet one has one"
+    );
+    drop(held.pop());
+    let called = |line: &mut Vec<Waiting>| line.iter_mut().filter_map(Waiting::called).count();
+    assert_eq!(
+        (called(&mut many), called(&mut noise)),
+        (0, 1),
+        "equals in turn"
+    );
+    drop((served, new, many, noise, held));
+    assert_eq!(gate.load(), (0, 0));
+    assert!(gate.0.lock().held.is_empty(), "a client stays behind");
+}
+
+#[tokio::test]
 async fn a_full_queue_makes_room_for_a_client_that_fills_less_of_it() {
     let gate = gate(1, 4);
     let (noisy, quiet) = (ClientName::new("noisy"), ClientName::new("quiet"));

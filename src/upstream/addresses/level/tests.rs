@@ -89,7 +89,7 @@ fn one_probe_at_a_time_decides_whether_it_returns() {
     assert!(!level.take_probe(at(999)));
     assert!(level.take_probe(at(1_000)));
     assert!(!level.take_probe(at(5_000)), "one is under way");
-    level.give_back(at(5_000));
+    level.give_back();
     assert!(level.take_probe(at(5_000)), "the other did not take place");
     assert_eq!(
         level.probed(&rule(), at(6_000), Sample::Good),
@@ -101,6 +101,36 @@ fn one_probe_at_a_time_decides_whether_it_returns() {
         None,
         "nobody probes"
     );
+}
+
+#[test]
+fn what_is_vouched_for_is_tried_before_its_time_and_loses_nothing_by_a_failure() {
+    let mut level = Level::new(at(0));
+    assert!(!level.take_vouched(), "it is in");
+    tire(&mut level, 0);
+    let out = level.state();
+    assert!(level.take_vouched());
+    assert!(!level.take_vouched(), "one is under way");
+    assert!(!level.take_probe(at(5_000)), "whatever it is for");
+    assert_eq!(level.probed(&rule(), at(10), Sample::Bad), None);
+    assert_eq!(level.state(), out, "neither longer nor shorter");
+    assert!(level.take_vouched());
+    level.give_back();
+    assert_eq!(level.state(), out);
+    assert!(level.take_vouched());
+    let returned = level.probed(&rule(), at(20), Sample::Good);
+    assert_eq!(returned, Some(Change::Returned));
+    // One that ends after the time was over is a probe like any other.
+    tire(&mut level, 30);
+    assert!(level.take_vouched());
+    let late = level.probed(&rule(), at(30_000), Sample::Bad);
+    assert!(matches!(
+        late,
+        Some(Change::Ejected {
+            why: Why::Probe,
+            ..
+        })
+    ));
 }
 
 #[test]
@@ -160,6 +190,7 @@ enum Act {
     Ends(bool),
     OldEnds(bool),
     Probes,
+    Vouched,
     Probed(bool),
     GivesBack,
 }
@@ -169,6 +200,7 @@ fn acts() -> impl Strategy<Value = Vec<(u64, Act)>> {
         4 => any::<bool>().prop_map(Act::Ends),
         1 => any::<bool>().prop_map(Act::OldEnds),
         3 => Just(Act::Probes),
+        1 => Just(Act::Vouched),
         2 => any::<bool>().prop_map(Act::Probed),
         1 => Just(Act::GivesBack),
     ];
@@ -181,10 +213,10 @@ const fn sample(good: bool) -> Sample {
 
 proptest! {
     #[test]
-    fn in_every_history_it_is_out_for_a_bounded_time_and_back_only_by_a_probe(acts in acts()) {
+    fn in_every_history_it_is_out_for_a_bounded_time_and_back_only_by_one_send(acts in acts()) {
         let rule = rule();
         let mut level = Level::new(at(0));
-        let (mut ms, mut probing) = (0, false);
+        let (mut ms, mut probing, mut early) = (0, false, false);
         for (wait, act) in acts {
             ms += wait;
             let before = level.state();
@@ -202,15 +234,22 @@ proptest! {
                     probing |= taken;
                     None
                 }
+                Act::Vouched => {
+                    let taken = level.take_vouched();
+                    prop_assert_eq!(taken, matches!(before, State::Out { .. }));
+                    early |= taken;
+                    probing |= taken;
+                    None
+                }
                 Act::Probed(good) => {
                     let change = level.probed(&rule, at(ms), sample(good));
-                    prop_assert_eq!(change.is_some(), probing);
-                    probing = false;
+                    prop_assert!(change.is_some() == probing || early && !good);
+                    (probing, early) = (false, false);
                     change
                 }
                 Act::GivesBack => {
-                    level.give_back(at(ms));
-                    probing = false;
+                    level.give_back();
+                    (probing, early) = (false, false);
                     None
                 }
             };

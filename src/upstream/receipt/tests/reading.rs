@@ -15,7 +15,7 @@ const fn yes(state: State) -> RawAnswer {
 
 /// Status, media type and body of an answer to a question about `c1`, and what it means (C36).
 #[rustfmt::skip]
-const ANSWERS: [(&str, &str, &str, RawAnswer); 39] = [
+const ANSWERS: [(&str, &str, &str, RawAnswer); 48] = [
     ("200", JSON, r#"{"callId":"c1","state":"SUCCESS"}"#, yes(State::Success)),
     ("200", JSON, r#"{"callId":"c1","state":"FAILED"}"#, yes(State::Failed)),
     ("202", JSON, r#"{"callId":"c1","state":"PROCESSING"}"#, yes(State::Processing)),
@@ -55,6 +55,15 @@ const ANSWERS: [(&str, &str, &str, RawAnswer); 39] = [
     ("200", JSON, r#"{"state":["SUCCESS"]}"#, no(Why::NoState)),
     ("200", JSON, r#"{"callId":"c1"}"#, no(Why::NoState)),
     ("200", JSON, r#"{"callId":"c2","state":"SUCCESS"}"#, no(Why::OtherCall)),
+    ("200", JSON, r#"{"state":"SUCCESS","state":"NOT_FOUND"}"#, no(Why::Doubled)),
+    ("200", JSON, r#"{"state":"FAILED","state":"SUCCESS"}"#, no(Why::Doubled)),
+    ("200", JSON, r#"{"state":"SUCCESS","\u0073tate":"SUCCESS"}"#, no(Why::Doubled)),
+    ("200", JSON, r#"{"callId":"c2","callId":"c1","state":"SUCCESS"}"#, no(Why::Doubled)),
+    ("200", JSON, r#"{"state":"SUCCESS","note":{"a":1,"a":2}}"#, yes(State::Success)),
+    ("404", JSON, r#"{"callId":"c2","callId":"c1"}"#, no(Why::Doubled)),
+    ("404", PROBLEM, r#"{"code":"no-route","code":"receipt-not-found"}"#, no(Why::Doubled)),
+    ("404", PROBLEM, r#"{"knowsSince":"2026-01-01T00:00:00Z","knowsSince":1}"#, no(Why::Doubled)),
+    ("404", JSON, r#"{"note":1,"note":2}"#, RawAnswer::NotFound),
 ];
 
 /// A carried result's status and body.

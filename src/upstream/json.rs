@@ -1,13 +1,18 @@
 //! JSON bodies as bytes: where a value stands, and the same body with one field set.
 //!
+//! Where a name stands twice in one object, readers disagree about which one counts: nothing that
+//! stands behind it decides anything here.
+//!
 //! A caller's body is never written anew: numbers, spaces, order and doubled fields stay as they
 //! were sent, so that a tool that signs or hashes what it reads sees nothing but the one field. The
 //! text is proved to be JSON first; what walks over it afterwards may trust its shape.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
 use std::ops::Range;
 
-use serde::de::IgnoredAny;
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::config::template::JsonPointer;
 
@@ -47,7 +52,7 @@ impl<'a> Json<'a> {
 
     /// The word at a place: text as it reads, a number or a flag as it is written. No number loses
     /// a digit on the way.
-    pub(super) fn word(self, at: &JsonPointer) -> Result<Cow<'a, str>, Trouble> {
+    pub(crate) fn word(self, at: &JsonPointer) -> Result<Cow<'a, str>, Trouble> {
         let Found::Value(place) = self.find(at)? else {
             return Err(Trouble::Missing);
         };
@@ -81,9 +86,28 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// Whether nobody can say what stands at a place, because a name on the way there, or in what
+    /// stands there, stands twice.
+    pub(crate) fn is_doubled(self, at: &JsonPointer) -> bool {
+        match self.find(at) {
+            Ok(Found::Value(place)) => serde_json::from_slice::<Unique>(&self.0[place]).is_err(),
+            Ok(Found::Object { .. }) => false,
+            Err(trouble) => trouble == Trouble::Twice,
+        }
+    }
+
+    /// A name that stands twice in the object that the body is.
+    pub(crate) fn doubled_name(self) -> Option<Cow<'a, str>> {
+        let mut names = HashSet::new();
+        let members = self.members(self.past_space(0));
+        members
+            .filter_map(Result::ok)
+            .find_map(|(name, _)| (!names.insert(name.clone())).then_some(name))
+    }
+
     /// The body with this text at a place: in place of the value there, or as the first field of
     /// its object, every other byte as it was.
-    pub(super) fn with(self, at: &JsonPointer, text: &str) -> Result<Vec<u8>, Trouble> {
+    pub(crate) fn with(self, at: &JsonPointer, text: &str) -> Result<Vec<u8>, Trouble> {
         let quoted = serde_json::Value::from(text).to_string();
         let (place, new) = match self.find(at)? {
             Found::Value(place) => (place, quoted),
@@ -126,21 +150,28 @@ impl<'a> Json<'a> {
     /// Where the value of a member of the object at `open` begins.
     fn member(self, open: usize, wanted: &str) -> Result<Option<usize>, Trouble> {
         let mut found = None;
-        let mut here = self.past_space(open + 1);
-        while self.0.get(here) == Some(&b'"') {
-            let name_end = self.past_value(here);
-            let value = self.past_space(self.past_space(name_end) + 1);
-            let name = string(&self.0[here..name_end]).ok_or(Trouble::NoJson)?;
+        for member in self.members(open) {
+            let (name, value) = member?;
             if name == wanted && found.replace(value).is_some() {
                 return Err(Trouble::Twice);
             }
-            // Past the comma, or past the end of the object, where no name follows.
-            here = self.past_space(self.past_space(self.past_value(value)) + 1);
-            if self.0.get(self.past_space(self.past_value(value))) != Some(&b',') {
-                break;
-            }
         }
         Ok(found)
+    }
+
+    /// The names in the object at `open`, and where their values begin; nothing for what is none.
+    fn members(self, open: usize) -> impl Iterator<Item = Result<(Cow<'a, str>, usize), Trouble>> {
+        let is_object = self.0.get(open) == Some(&b'{');
+        let mut next = is_object.then(|| self.past_space(open + 1));
+        std::iter::from_fn(move || {
+            let here = next.take().filter(|at| self.0.get(*at) == Some(&b'"'))?;
+            let name_end = self.past_value(here);
+            let value = self.past_space(self.past_space(name_end) + 1);
+            let end = self.past_space(self.past_value(value));
+            next = (self.0.get(end) == Some(&b',')).then(|| self.past_space(end + 1));
+            let name = string(&self.0[here..name_end]).ok_or(Trouble::NoJson);
+            Some(name.map(|name| (name, value)))
+        })
     }
 
     /// Where an element of the array at `open` begins.
@@ -203,8 +234,64 @@ impl<'a> Json<'a> {
     }
 }
 
+/// A value in which no name stands twice.
+struct Unique;
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Unique {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value in which no name stands twice")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self, A::Error> {
+        while seq.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        let mut names = HashSet::new();
+        while let Some((name, Self)) = map.next_entry::<String, Self>()? {
+            if !names.insert(name) {
+                return Err(A::Error::custom("a name stands twice"));
+            }
+        }
+        Ok(self)
+    }
+}
+
 /// What a JSON string says.
-pub(super) fn string(quoted: &[u8]) -> Option<Cow<'_, str>> {
+pub(crate) fn string(quoted: &[u8]) -> Option<Cow<'_, str>> {
     let inner = quoted.get(1..quoted.len().checked_sub(1)?)?;
     if inner.contains(&b'\\') {
         serde_json::from_slice(quoted).ok().map(Cow::Owned)
@@ -214,7 +301,7 @@ pub(super) fn string(quoted: &[u8]) -> Option<Cow<'_, str>> {
 }
 
 /// A name of a pointer without its escapes.
-pub(super) fn unescaped(name: &str) -> Cow<'_, str> {
+pub(crate) fn unescaped(name: &str) -> Cow<'_, str> {
     if name.contains('~') {
         Cow::Owned(name.replace("~1", "/").replace("~0", "~"))
     } else {
@@ -223,7 +310,7 @@ pub(super) fn unescaped(name: &str) -> Cow<'_, str> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -240,6 +327,35 @@ pub(super) mod tests {
     fn with(body: &str, place: &str) -> Result<String, Trouble> {
         let set = Json::read(body.as_bytes())?.with(&at(place), "k\"1")?;
         Ok(String::from_utf8(set).unwrap())
+    }
+
+    #[test]
+    fn what_a_doubled_name_leads_to_is_doubled_and_nothing_else() {
+        let body =
+            r#" {"a":{"x":1,"y":{"z":1,"z":2}},"b":[{"c":1,"c":1}],"d":1,"d":2,"e":"\u0061"}"#;
+        let json = Json::read(body.as_bytes()).unwrap();
+        for (place, doubled) in [
+            ("/a", true),
+            ("/a/x", false),
+            ("/a/y", true),
+            ("/a/y/z", true),
+            ("/b", true),
+            ("/b/0/c", true),
+            ("/d", true),
+            ("/d/x", true),
+            ("/e", false),
+            ("/none", false),
+        ] {
+            assert_eq!(json.is_doubled(&at(place)), doubled, "{place}");
+        }
+        assert_eq!(json.doubled_name().as_deref(), Some("d"));
+        let escaped = Json::read(br#"{"a":1,"\u0061":2}"#).unwrap();
+        assert_eq!(escaped.doubled_name().as_deref(), Some("a"));
+        assert!(escaped.is_doubled(&at("/a")));
+        for sound in ["{}", "[]", r#"{"a":{"a":{}}}"#, "7"] {
+            let sound = Json::read(sound.as_bytes()).unwrap();
+            assert_eq!(sound.doubled_name(), None);
+        }
     }
 
     #[test]
@@ -306,7 +422,7 @@ pub(super) mod tests {
     }
 
     /// Small documents of every kind, with text that needs escaping.
-    pub(in crate::flow) fn any_json() -> impl Strategy<Value = serde_json::Value> {
+    pub(crate) fn any_json() -> impl Strategy<Value = serde_json::Value> {
         let leaf = prop_oneof![
             Just(serde_json::Value::Null),
             any::<bool>().prop_map(serde_json::Value::from),
