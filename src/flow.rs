@@ -97,6 +97,9 @@ pub struct Flow {
     pub entropy: Entropy,
     /// This process instance.
     pub owner: Owner,
+    /// Whether another process may have exchanges of this ledger's calls open: one that shares it,
+    /// or the one this took over from.
+    pub beside_others: bool,
     /// This gateway's name on the wire.
     pub node: Node,
     /// Where it is counted.

@@ -35,7 +35,8 @@ pub use desk::Desk;
 pub use error::LedgerError;
 pub use pending::Pending;
 pub use record::{
-    Begun, Claim, Kept, KeyScope, Known, NewCall, Owner, Reply, RowId, StoredRequest, StoredUndo,
+    Again, Begun, Claim, Kept, KeyScope, Known, NewCall, Owner, Reply, RowId, StoredRequest,
+    StoredUndo,
 };
 pub use step::{
     Contradiction, Entry, Fact, FactWritten, Intention, News, Park, Place, Reason, Verdict, Written,
@@ -62,6 +63,12 @@ pub trait Ledger: Batches + Desk {
     /// the same step: a new life of the same row, with its history kept. Names that client and
     /// scope had before are looked at as well.
     fn begin(&self, call: NewCall) -> Pending<Begun>;
+
+    /// The settled call that a request repeats, when that is known without a look into the store:
+    /// what [`begin`](Self::begin) would answer, had it nothing to write. `None` says nothing.
+    fn recall(&self, _again: &Again<'_>) -> Option<Box<Known>> {
+        None
+    }
 
     /// Writes what the owner is about to do, if `claim` is still the current one.
     fn append(&self, claim: Claim, now: Wall, intention: Intention) -> Pending<Written>;

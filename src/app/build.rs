@@ -87,9 +87,8 @@ pub(super) async fn build(
     ground: Ground,
     entrance: Entrance,
 ) -> Result<Running, StartError> {
-    ground
-        .readiness
-        .raise(Trouble::Starting, "", "the ledger is being read");
+    let readiness = &ground.readiness;
+    readiness.raise(Trouble::Starting, "", "the ledger is being read");
     raise_limit(config.limits.connections);
     let observer = LedgerObserver::new(&ground.metrics);
     let Ours {
@@ -106,7 +105,8 @@ pub(super) async fn build(
     let bodies = Bodies::new(config.limits.bodies, &ground.metrics);
     let cores = Cores::start(config.workers, &ground.clock, &bodies)
         .map_err(StartError::system("threads"))?;
-    let flow = flow(config, &ground, ledger, owner, cores.all().len() + 1).await?;
+    let around = (cores.all().len() + 1, predecessor.is_some());
+    let flow = flow(config, &ground, ledger, owner, around).await?;
     let ledger_fails = Arc::new(AtomicBool::new(false));
     let upkeep = upkeep(&ground, &flow, observer, &ledger_fails);
     rest.spawn(upkeep.run(stop_rest.clone()));
@@ -263,7 +263,7 @@ async fn flow(
     ground: &Ground,
     ledger: Arc<dyn Ledger>,
     owner: Owner,
-    cores: usize,
+    (cores, beside_others): (usize, bool),
 ) -> Result<Arc<Flow>, StartError> {
     let remembered = ledger.proofs().await?;
     let routes = Routes::build(&config.routes, &ground.metrics, &remembered, cores)?;
@@ -275,6 +275,7 @@ async fn flow(
         clock: ground.clock.clone(),
         entropy: ground.entropy.clone(),
         owner,
+        beside_others,
         node: Node::new(&config.node),
         metrics: Arc::clone(&ground.metrics),
         readiness: Arc::clone(&ground.readiness),

@@ -42,6 +42,9 @@ pub struct Known {
     pub open: bool,
     /// For how long at least no exchange of it can have been open; counts only when none is.
     pub closed_for: Duration,
+    /// For how long an exchange of it may still be open in another process. Nobody here can close
+    /// that one: it is outlasted before its NOT_FOUND is believed.
+    pub elsewhere: Duration,
     /// How long ago it was first sent.
     pub sent_for: Duration,
     /// How often its reversal was sent.
@@ -142,6 +145,7 @@ impl Known {
             unclear,
             open: false,
             closed_for: Duration::ZERO,
+            elsewhere: Duration::ZERO,
             sent_for: Duration::ZERO,
             reversals: 0,
         }

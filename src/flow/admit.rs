@@ -28,7 +28,7 @@ use crate::call::policy::OnClientGone;
 use crate::call::time::Wall;
 use crate::config::route::DetectNewIds;
 use crate::crash::{self, Point};
-use crate::ledger::{Begun, Claim, LedgerError, NewCall, StoredRequest};
+use crate::ledger::{Again, Begun, Claim, Known, LedgerError, NewCall, StoredRequest};
 use crate::telemetry::labels::Bound;
 use crate::upstream::Core;
 use crate::upstream::headers::{self, Hop};
@@ -92,9 +92,27 @@ impl Flow {
         if let Some(problem) = refused {
             return visit.refused(problem, core);
         }
+        if let Some(known) = self.recalled(&visit, now) {
+            return Box::pin(self.repeat(core, &visit, *known)).await;
+        }
         // On the heap from here on, once: the doors in front move what they are given from one
         // future into the next.
         Box::pin(self.enter(core, Box::new(visit))).await
+    }
+
+    /// The settled call that this request repeats, where it was met or read a moment ago: there is
+    /// nothing to join, to claim or to send then.
+    fn recalled(&self, visit: &Visit, now: Wall) -> Option<Box<Known>> {
+        if self.draining.is_cancelled() {
+            return None;
+        }
+        self.ledger.recall(&Again {
+            client: &visit.request.client,
+            call_id: &visit.request.call_id,
+            fingerprint: visit.asked.fingerprint,
+            key: visit.key.as_ref().map(|key| &key.text),
+            now,
+        })
     }
 
     async fn enter(self: &Arc<Self>, core: &Core, visit: Box<Visit>) -> Told {

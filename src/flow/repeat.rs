@@ -220,7 +220,7 @@ impl Flow {
     /// What is told about the call as it is now: nothing was learnt here, but perhaps elsewhere.
     async fn look_again(&self, mut known: Known) -> Told {
         if let Some(call) = self.fresh(&known.call).await {
-            known.call = call;
+            known.call = Arc::new(call);
         }
         dedup::told(&known)
     }

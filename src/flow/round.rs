@@ -24,7 +24,8 @@ use crate::call::step::Reason;
 use crate::call::time::Wall;
 use crate::config::snapshot;
 use crate::crash::{self, Point};
-use crate::ledger::{CallView, Claim, DeadState, Due, Intention, Written};
+use crate::ledger::view::Attempt;
+use crate::ledger::{CallView, Claim, DeadState, Due, Entry, Intention, Owner, Written};
 use crate::telemetry::labels::Round;
 use crate::upstream::Core;
 
@@ -132,6 +133,7 @@ impl Flow {
         Known {
             open: self.late.is_open(call.row),
             closed_for: closed.map_or(Duration::ZERO, |at| now.since(at)),
+            elsewhere: self.open_elsewhere(call, policy, now),
             sent_for: call
                 .first_sent
                 .map_or(Duration::ZERO, |first| now.since(first)),
@@ -141,6 +143,18 @@ impl Flow {
                 call.state != State::Received,
             )
         }
+    }
+
+    /// For how long an exchange that another process has begun may still be open, as far as the row
+    /// tells.
+    fn open_elsewhere(&self, call: &CallView, policy: &Policy, now: Wall) -> Duration {
+        if !self.beside_others {
+            return Duration::ZERO;
+        }
+        let others = call.attempts().into_iter();
+        let others = others.filter(|attempt| sender(call, attempt) != Some(self.owner.as_str()));
+        let last = others.map(|attempt| ends(&attempt, policy)).max();
+        last.map_or(Duration::ZERO, |at| at.since(now))
     }
 
     /// Nobody is configured who could be asked: a human decides.
@@ -173,17 +187,41 @@ impl Flow {
 /// When at the latest every exchange of a parked call was closed, as far as the row tells: an
 /// attempt without a seen end may have gone on until its last bound.
 fn closed_at(call: &CallView, policy: &Policy) -> Option<Wall> {
-    let timeouts = &policy.timeouts;
-    let attempts = call.attempts().into_iter().map(|attempt| {
-        let open_for = match (attempt.outcome, attempt.took) {
-            (Some(Outcome::Answered(_) | Outcome::NotSent(_)), Some(took))
-            | (Some(Outcome::Unclear(Unclear::Disconnect)), Some(took)) => took,
-            (_, _) => timeouts.attempt.saturating_add(timeouts.late),
-        };
-        attempt.at.after(open_for)
-    });
+    let attempts = call.attempts().into_iter();
+    let attempts = attempts.map(|attempt| ends(&attempt, policy));
     let parked = call.dead_letter.as_ref().map(|letter| letter.create_time);
     attempts.chain(parked).max()
+}
+
+/// When the exchange of an attempt ended, or ends at the latest.
+fn ends(attempt: &Attempt, policy: &Policy) -> Wall {
+    let timeouts = &policy.timeouts;
+    let open_for = match (attempt.outcome, attempt.took) {
+        (Some(Outcome::Answered(_) | Outcome::NotSent(_)), Some(took))
+        | (Some(Outcome::Unclear(Unclear::Disconnect)), Some(took)) => took,
+        (_, _) => timeouts.attempt.saturating_add(timeouts.late),
+    };
+    attempt.at.after(open_for)
+}
+
+/// The process that has sent an attempt; `None` when the row does not tell.
+fn sender<'a>(call: &'a CallView, attempt: &Attempt) -> Option<&'a str> {
+    let sent = |entry: &Entry| matches!(entry, Entry::Sent { n, .. } if *n == attempt.n);
+    let place = call.history.iter().position(sent)?;
+    let claimed = call.history.iter().enumerate().rev();
+    let mut claimed = claimed.filter_map(|(at, entry)| match entry {
+        // The first send stands in front of all, also when a round has made it.
+        Entry::Claimed {
+            at: when, owner, ..
+        } => {
+            let before = at < place || (attempt.n == 1 && *when <= attempt.at);
+            before.then_some(&**owner)
+        }
+        _ => None,
+    });
+    let letter = call.dead_letter.as_ref();
+    let first = letter.and_then(|letter| letter.begun_by.as_ref());
+    claimed.next().or_else(|| first.map(Owner::as_str))
 }
 
 /// A dead letter as a call that can be driven.

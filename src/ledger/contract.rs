@@ -65,6 +65,7 @@ macro_rules! suite {
                 an_id_is_claimed_once_by_64_racing_callers,
                 a_repeat_is_told_the_call_and_whether_it_is_the_same,
                 a_settled_call_is_replayed_until_its_window_is_over,
+                c26_racers_after_the_window_make_one_claim,
                 a_replay_makes_the_window_run_anew,
                 an_unresolved_call_never_expires,
                 a_released_id_lives_again,

@@ -341,7 +341,10 @@ impl Ledger for MemoryLedger {
 impl Known {
     /// The call that was there before.
     fn boxed(same_request: bool, call: CallView) -> Box<Self> {
-        Box::new(Self { same_request, call })
+        Box::new(Self {
+            same_request,
+            call: call.into(),
+        })
     }
 }
 

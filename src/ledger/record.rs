@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 
 use super::view::CallView;
 use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
@@ -114,6 +114,17 @@ pub struct NewCall {
 }
 
 impl NewCall {
+    /// What decides whether it repeats a call.
+    pub(super) fn again(&self) -> Again<'_> {
+        Again {
+            client: &self.client,
+            call_id: &self.call_id,
+            fingerprint: self.fingerprint,
+            key: self.idempotency_key.as_ref(),
+            now: self.now,
+        }
+    }
+
     /// Whether `address` is one of its tool's.
     pub(super) fn is_at(&self, address: &str) -> bool {
         self.addresses().any(|its| **its == *address)
@@ -183,7 +194,22 @@ pub struct Known {
     /// Whether the request is the same: its fingerprint, and for a known id the key as well.
     pub same_request: bool,
     /// The call. When it is settled and the request is the same, its window runs anew from now.
-    pub call: CallView,
+    pub call: Arc<CallView>,
+}
+
+/// A request as far as it decides whether it repeats a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Again<'a> {
+    /// Whose it is.
+    pub client: &'a ClientName,
+    /// The id it names.
+    pub call_id: &'a CallId,
+    /// What makes it the same request.
+    pub fingerprint: Fingerprint,
+    /// Its idempotency key, when it has one.
+    pub key: Option<&'a Arc<str>>,
+    /// When it is looked at.
+    pub now: Wall,
 }
 
 /// A stored answer: what was told, or would be told.
@@ -236,6 +262,12 @@ impl Owner {
         Self(Arc::from(name))
     }
 
+    /// Whose a call is that has ended.
+    #[must_use]
+    pub fn nobody() -> Self {
+        Self::new("")
+    }
+
     /// Its name.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -255,7 +287,7 @@ impl fmt::Display for RowId {
     }
 }
 
-/// Header fields as `name: value\r\n` lines, byte for byte: readable with any SQLite shell.
+/// Header fields as `name: value\r\n` lines, byte for byte: the form whose digest stands for them.
 #[must_use]
 pub fn headers_to_text(headers: &HeaderMap) -> Vec<u8> {
     let length = headers
@@ -272,46 +304,19 @@ pub fn headers_to_text(headers: &HeaderMap) -> Vec<u8> {
     text
 }
 
-/// The header fields of such lines; `None` when they were not written by [`headers_to_text`].
-#[must_use]
-pub fn headers_from_text(text: &[u8]) -> Option<HeaderMap> {
-    let mut headers = HeaderMap::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        // A value holds no CR, so the first one ends the line.
-        let end = rest.windows(2).position(|two| two == b"\r\n")?;
-        let (line, after) = rest.split_at(end);
-        let colon = line.windows(2).position(|two| two == b": ")?;
-        let name = HeaderName::from_bytes(line.get(..colon)?).ok()?;
-        headers.append(name, HeaderValue::from_bytes(line.get(colon + 2..)?).ok()?);
-        rest = after.get(2..)?;
-    }
-    Some(headers)
-}
-
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     #[test]
-    fn headers_survive_as_text_byte_for_byte_and_in_order() {
+    fn headers_are_lines_in_their_order() {
         let mut headers = HeaderMap::new();
         headers.append("x-err", HeaderValue::from_static("7"));
         headers.append("link", HeaderValue::from_static("<a>; rel=\"b: c\""));
         headers.append("link", HeaderValue::from_static(""));
-        headers.append("x-latin", HeaderValue::from_bytes(b"caf\xe9 \xff").unwrap());
         let text = headers_to_text(&headers);
-        assert!(text.starts_with(b"x-err: 7\r\nlink: <a>; rel=\"b: c\"\r\nlink: \r\n"));
-        assert_eq!(headers_from_text(&text), Some(headers));
-        assert_eq!(headers_from_text(b""), Some(HeaderMap::new()));
-        for broken in [
-            &b"x"[..],
-            b"x: 1",
-            b"x:1\r\n",
-            b"x y: 1\r\n",
-            b"x: \x01\r\n",
-        ] {
-            assert_eq!(headers_from_text(broken), None, "{broken:?}");
-        }
+        assert_eq!(text, b"x-err: 7\r\nlink: <a>; rel=\"b: c\"\r\nlink: \r\n");
     }
 }

@@ -18,6 +18,7 @@ mod claim;
 mod db;
 mod desk;
 mod fact;
+mod fields;
 mod history;
 mod items;
 mod list;
@@ -60,7 +61,7 @@ use super::view::{
     CallView, Cursor, Due, Filter, Health, OwnerTest, Page, Proof, ProofNote, Purged, Recovered,
     Taker, Tally,
 };
-use super::{Begun, Claim, Ledger, LedgerError, NewCall, Owner, Pending, RowId};
+use super::{Again, Begun, Claim, Known, Ledger, LedgerError, NewCall, Owner, Pending, RowId};
 use crate::call::alert::Event;
 use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
@@ -224,11 +225,15 @@ impl SqliteLedger {
 
 impl Ledger for SqliteLedger {
     fn begin(&self, call: NewCall) -> Pending<Begun> {
-        if let Some(known) = self.recent.meets(&call) {
+        if let Some(known) = self.recent.meets(&call.again()) {
             return Pending::ready(Ok(Begun::Known(known)));
         }
         let claiming = Claiming::new(call);
         self.write(Lane::Ordinary, move |db| begin::begin(db, &claiming))
+    }
+
+    fn recall(&self, again: &Again<'_>) -> Option<Box<Known>> {
+        self.recent.meets(again)
     }
 
     fn append(&self, claim: Claim, now: Wall, intention: Intention) -> Pending<Written> {
@@ -295,7 +300,22 @@ impl Ledger for SqliteLedger {
     }
 
     fn view(&self, client: Option<ClientName>, call_id: CallId) -> Pending<Vec<CallView>> {
-        self.read(move |conn| read::calls(conn, client.as_ref(), &call_id))
+        let since = match client
+            .as_ref()
+            .map(|client| self.recent.shows(client, &call_id))
+        {
+            Some(Ok(call)) => return Pending::ready(Ok(vec![Arc::unwrap_or_clone(call)])),
+            Some(Err(since)) => Some(since),
+            None => None,
+        };
+        let recent = Arc::clone(&self.recent);
+        self.read(move |conn| {
+            let found = read::calls(conn, client.as_ref(), &call_id)?;
+            if let Some(since) = since {
+                recent.learn(&call_id, &found, since);
+            }
+            Ok(found)
+        })
     }
 
     fn stories(&self, client: Option<ClientName>, name: Arc<str>) -> Pending<Vec<Story>> {

@@ -14,7 +14,7 @@ use http::StatusCode;
 
 use super::record::{Reply, RowId, StoredUndo};
 use super::view::DeadState;
-use crate::call::outcome::{Cause, Outcome};
+use crate::call::outcome::{Cause, Outcome, Reading};
 use crate::call::receipt::{Answer, Doubt, State};
 use crate::call::time::Wall;
 
@@ -340,6 +340,14 @@ impl Verdict {
             Self::Success => State::Success,
             Self::Failed => State::Failed,
         }
+    }
+
+    /// The reading of an answer with this status that has ended a call so.
+    pub(super) const fn of_answer(self, status: StatusCode) -> Outcome {
+        Outcome::Answered(match self {
+            Self::Success => Reading::Success(status),
+            Self::Failed => Reading::Failure(status),
+        })
     }
 }
 

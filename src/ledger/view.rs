@@ -1,7 +1,6 @@
 //! What is read from the ledger: a call with everything known about it, dead letters, due work.
 //!
-//! One shape for all readers (receipts, admin, repeats, worker), so that they cannot disagree about
-//! a call. Deliberately absent: any formatting; that is the reader's business.
+//! One shape for all readers, so that they cannot disagree. Deliberately absent: any formatting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use bytes::Bytes;
 use super::record::{Claim, Owner, Reply, RowId, StoredRequest, StoredUndo};
 use super::step::{Contradiction, Entry, Verdict};
 use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
-use crate::call::outcome::{Cause, Outcome};
+use crate::call::outcome::{Cause, Outcome, Reading};
 use crate::call::receipt::{Answer, State};
 use crate::call::time::Wall;
 
@@ -44,9 +43,9 @@ pub struct CallView {
     pub state: State,
     /// Whether the id is bound: a repeat meets this call instead of being sent.
     pub binds: bool,
-    /// Who works on it, or did last.
+    /// Who works on it, or did last; nobody once it has ended.
     pub owner: Owner,
-    /// Until when that claim holds.
+    /// Until when that claim holds, while it is open.
     pub lease_until: Wall,
     /// When it was recorded.
     pub received_at: Wall,
@@ -171,6 +170,8 @@ pub struct DeadLetter {
     pub reversals: u32,
     /// What the receipt said when it was asked last.
     pub last_receipt: Option<Answer>,
+    /// Who had the call in line.
+    pub begun_by: Option<Owner>,
 }
 
 /// The state of a dead letter.
@@ -401,7 +402,6 @@ impl Attempt {
     /// Whether this send may have reached the tool without a final answer.
     #[must_use]
     pub const fn is_unclear(&self) -> bool {
-        use crate::call::outcome::Reading;
         match self.outcome {
             None | Some(Outcome::Unclear(_)) => true,
             Some(Outcome::NotSent(_)) => false,

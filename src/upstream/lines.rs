@@ -83,9 +83,10 @@ pub(super) fn length(value: &[u8]) -> Option<u64> {
 
 /// Whether a head of which the first `looked` bytes are not whole may be whole now. As hyper does:
 /// one that comes in pieces is parsed once more only then, or a drip would be parsed byte by byte.
+/// And as far back: behind an empty line nonsense is seen at its first byte, and not never.
 #[must_use]
 pub(super) fn may_be_whole(head: &[u8], looked: usize) -> bool {
-    let new = &head[looked.saturating_sub(2).min(head.len())..];
+    let new = &head[looked.saturating_sub(3).min(head.len())..];
     looked == 0
         || new.windows(2).any(|two| two == b"\n\n")
         || new.windows(3).any(|three| three == b"\n\r\n")

@@ -434,7 +434,7 @@ fn c21_after_a_crash_the_repeat_asks_the_receipt_and_sends_nothing() {
 }
 
 #[test]
-fn c25_the_replay_is_the_same_answer_byte_for_byte_also_after_a_restart() {
+fn c25_c27_the_replay_is_the_same_answer_byte_for_byte_also_after_a_kill() {
     // A gzip member of nothing much: what matters is that nobody unpacks it.
     let gzip = [
         0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 0, 0x03, 0x03, 0, 0, 0, 0, 0, 0, 0, 0, 0,

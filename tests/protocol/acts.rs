@@ -147,7 +147,7 @@ impl World {
 
     /// The tool's answer to a question asked now.
     fn formed(&mut self, set: &Setting) -> Answer {
-        if set.breaks == Break::TrustUnknown {
+        if set.breaks == Break::SkipReceipt {
             return Answer::NotFound;
         }
         match self.tool.record {

@@ -142,7 +142,9 @@ impl World {
 
     fn fates(&self, set: &Setting, number: u8, at: At, out: &mut Vec<Action>) {
         match (at, self.tool.record) {
-            (At::Way, Some(_)) if set.honours => out.push(Action::Deliver(number, Fate::Known)),
+            (At::Way, Some(_)) if set.honours && !self.is_renamed(set, number) => {
+                out.push(Action::Deliver(number, Fate::Known));
+            }
             (At::Way, Some(_)) => out.push(Action::Deliver(number, Fate::Work)),
             (At::Way, None) => {
                 out.push(Action::Deliver(number, Fate::Work));
@@ -155,6 +157,12 @@ impl World {
             }
             (At::Answered(_), _) => {}
         }
+    }
+
+    /// Whether a request comes under an id that the tool cannot know.
+    fn is_renamed(&self, set: &Setting, number: u8) -> bool {
+        let resent = |m: &Message| m.number == number && m.n > 1;
+        set.breaks == Break::NewId && self.messages.iter().any(resent)
     }
 
     fn moves(&self, set: &Setting, at: Place, out: &mut Vec<Action>) {

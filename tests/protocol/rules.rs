@@ -70,6 +70,10 @@ pub(crate) enum Break {
     PerformFirst,
     /// A failure is told while its record is on its way.
     TellFirst,
+    /// A resend goes under an id of its own.
+    NewId,
+    /// An unclear call is sent again without asking what became of it.
+    SkipReceipt,
     /// Nothing is closed before NOT_FOUND is believed.
     NoClose,
     /// Nothing is waited for after closing (`settle: 0`).

@@ -25,8 +25,6 @@ use crate::world::State;
 
 /// Parts this sequence of draws from the others, so that worlds without files stay as they were.
 const FILES: u64 = 0xf11e_5000;
-/// A kept world in which two gateways have batches all the same.
-pub(crate) const KEPT_WITH_TWIN: u64 = 21_245;
 /// Items of one record: a push breaks off between two of them.
 const CHUNK: usize = 2;
 /// The most rows that are looked at; there are a handful.
@@ -62,11 +60,7 @@ pub(crate) struct Pusher {
 
 impl File {
     /// The files of a world.
-    pub(crate) fn drawn((seed, twin): (u64, bool), rules: &Rules, callers: &[Script]) -> Vec<Self> {
-        // One ledger has one process; with two, only calls are held to what is promised.
-        if twin && seed != KEPT_WITH_TWIN {
-            return Vec::new();
-        }
+    pub(crate) fn drawn(seed: u64, rules: &Rules, callers: &[Script]) -> Vec<Self> {
         let mut dice = Dice::new(seed ^ FILES);
         let d = &mut dice;
         if rules.none || !d.percent(30) {

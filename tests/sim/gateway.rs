@@ -223,10 +223,12 @@ async fn sweeps(world: &World, book: &Arc<dyn Ledger>, owner: &Owner, clock: &Cl
 
 async fn start(world: &World, clock: Clock, life: u32, (base, comes): (u64, Comes)) -> Gateway {
     let core = Core::start(0, clock.clone());
-    let (seed, rules) = {
+    let (seed, rules, twins) = {
         let state = world.lock();
-        (state.plan.seed, state.plan.rules.clone())
+        let plan = &state.plan;
+        (plan.seed, plan.rules.clone(), plan.twin.is_some())
     };
+    let beside_others = twins || comes != Comes::First;
     let entropy = Entropy::seeded(seed ^ u64::from(life) ^ ((comes as u64) << 32));
     let owner = Owner::new(&entropy.instance("sim"));
     let book: Arc<dyn Ledger> = Book::new(world, life);
@@ -260,6 +262,7 @@ async fn start(world: &World, clock: Clock, life: u32, (base, comes): (u64, Come
         promises: Promises::new(8),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),
+        beside_others,
         in_line: TaskTracker::new(),
         tasks: TaskTracker::new(),
         entropy: entropy.clone(),
@@ -381,6 +384,7 @@ async fn over(gateway: &Gateway) -> Ended {
         let ids: Vec<String> = state.truth.calls.keys().cloned().collect();
         let rows: Vec<CallView> = ids.iter().filter_map(|id| state.row(id)).collect();
         if rows.iter().all(has_ended) && state.jobs_are_over(&rows) {
+            state.bulk.over = true;
             return Ended::Over;
         }
         // In line, but nobody drives it.
@@ -406,6 +410,16 @@ async fn lets_go(gateway: &Gateway) {
     let flow = &gateway.flow;
     flow.tasks.close();
     let left = tokio::time::timeout(Duration::from_secs(60), flow.tasks.wait()).await;
+    // Whoever waits for a call that the other gateway has ended looks there once a second.
+    let in_flight = || {
+        flow.routes
+            .all()
+            .iter()
+            .any(|it| it.metrics.in_flight_now() != 0)
+    };
+    if gateway.world.lock().plan.twin.is_some() && in_flight() {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
     let mut state = gateway.world.lock();
     if left.is_err() {
         state.breaks("everything ends", "a task is left behind");

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use callgate::compensate::{Jobs, Verbs};
-use callgate::ledger::desk::job::{ItemState, Job, JobMade, JobState, NewJob};
+use callgate::ledger::desk::job::{ItemState, JobMade, JobState, NewJob};
 use callgate::ledger::desk::{By, Verb};
 use callgate::ledger::{CallView, DeadState, Desk as _, Filter};
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,8 @@ const OPEN: &[DeadState] = &[DeadState::Queued, DeadState::Running, DeadState::M
 /// How far a world's jobs are.
 #[derive(Default)]
 pub(crate) struct Bulk {
+    /// The world is over: who wants something now wants it of a gateway that lets go.
+    pub(crate) over: bool,
     made: u32,
     killed: u32,
 }
@@ -58,7 +60,7 @@ async fn wants(gateway: Arc<Gateway>, verbs: Verbs) {
         tokio::time::sleep(Duration::from_millis(pause)).await;
         {
             let state = gateway.world.lock();
-            if !state.is_alive(gateway.life) || state.bulk.made >= JOBS_MAX {
+            if !state.is_alive(gateway.life) || state.bulk.over || state.bulk.made >= JOBS_MAX {
                 return;
             }
         }
@@ -122,23 +124,18 @@ impl State {
         jobs.iter().all(|job| job.state != JobState::Running)
     }
 
-    /// A job that has ended has a result for each of its rows.
+    /// Every job has ended, with a result for each of its rows.
     pub(crate) fn jobs_are_whole(&mut self) {
         for _ in 0..self.bulk_again.load(Ordering::Relaxed) {
             self.truth.reached.at("job item resumed");
         }
         let jobs = self.ledger.jobs(JOBS_MAX as usize + 1).wait();
-        let ended = |job: &Job| job.state != JobState::Running;
-        // One that a slow disk took only as the world ended goes on in a life that is not played.
-        for job in jobs
-            .expect("memory is always readable")
-            .iter()
-            .filter(|job| ended(job))
-        {
+        for job in jobs.expect("memory is always readable") {
             let items = self.ledger.job_items(job.id, 0, 1_000).wait();
             let items = items.expect("memory is always readable");
             let whole = items.iter().all(|item| item.state == ItemState::Done);
-            if !whole || items.len() != job.total as usize || job.unended != 0 {
+            let ended = job.state != JobState::Running;
+            if !ended || !whole || items.len() != job.total as usize || job.unended != 0 {
                 let what = format!("job {}: {items:?}", job.id.0);
                 self.breaks("a job has a result for each row", &what);
             }

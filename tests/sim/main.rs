@@ -37,7 +37,7 @@ const SCHEDULES: u64 = 2_000;
 const TOLD_MAX: usize = 3;
 
 /// Worlds that once broke a promise, and how.
-const KEPT: [(u64, &str); 7] = [
+const KEPT: [(u64, &str); 10] = [
     (
         6_855,
         "a success that could not be recorded was parked as never sent",
@@ -57,10 +57,19 @@ const KEPT: [(u64, &str); 7] = [
         "a row that was done was REFUSED, because its late answer was too large to keep",
     ),
     (
-        files::KEPT_WITH_TWIN,
+        21_245,
         "a call that had waited for another of its key was recorded at one address and sent to \
          another",
     ),
+    (
+        25_481,
+        "a round believed NOT_FOUND beside an exchange that another gateway had still open",
+    ),
+    (
+        29_859,
+        "operators wanted a job of a gateway that was letting go: nobody was left to do it",
+    ),
+    (78_845, "the same, and the job was half done"),
 ];
 
 /// Lets one world run to its end; what was broken, and the story when it is wanted.

@@ -242,6 +242,7 @@ async fn gateway(tool: &Tool, clock: &Clock) -> (Arc<Flow>, Core) {
         readiness: Arc::new(Readiness::new()),
         calls: Arc::default(),
         clients: ClientNames::default(),
+        beside_others: false,
         in_line: TaskTracker::new(),
         retries: Retries::default(),
         promises: Promises::new(8),

@@ -268,8 +268,7 @@ impl Plan {
         let plan = self.with_more(&mut Dice::new(seed ^ MORE));
         let plan = plan.with_handover(&mut Dice::new(seed ^ HANDOVER));
         let mut plan = plan.with_addresses(&mut Dice::new(seed ^ ADDRESSES));
-        let of = (seed, plan.twin.is_some());
-        plan.files = File::drawn(of, &plan.rules, &plan.callers);
+        plan.files = File::drawn(seed, &plan.rules, &plan.callers);
         // Where there are two gateways, whose job it is to go on is not settled yet.
         let alone = plan.twin.is_none() && plan.handover.is_none() && !plan.rules.none;
         plan.jobs = alone && Dice::new(seed ^ JOBS).percent(25);

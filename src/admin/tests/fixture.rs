@@ -144,6 +144,7 @@ pub(crate) fn dead(id: &str) -> DeadLetter {
         by_hand: false,
         reversals: 0,
         last_receipt: None,
+        begun_by: None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! The one resend of a pass: what has to come before it, and what its answer means.
 
+use std::time::Duration;
+
 use super::{Errand, Goal, Order, Phase, Recovery, Sending};
 use crate::call::outcome::{Outcome, Reading};
 use crate::call::receipt::Answer;
@@ -78,10 +80,16 @@ impl Recovery {
         self.tally.all_closed(now);
         self.phase = Phase::Settling(goal);
         let settle = self.tally.settle_left(now, &self.policy);
+        let settle = settle.saturating_add(self.elsewhere_left(now));
         Step::Wait(match goal {
             Goal::Resend => settle,
             Goal::Reverse => settle.max(self.min_age_left()),
         })
+    }
+
+    /// How much longer an exchange may be open that another process holds.
+    fn elsewhere_left(&self, now: Mono) -> Duration {
+        self.known.elsewhere.saturating_sub(now.since(self.began))
     }
 
     pub(super) fn waited(&mut self, now: Mono, chance: Chance) -> Step {

@@ -97,6 +97,25 @@ fn a_round_asks_settles_or_plans_the_next_and_the_last_one_ends_with_a_human() {
 }
 
 #[test]
+fn an_exchange_of_another_process_is_outlasted_before_not_found_is_believed() {
+    let settle = policy().receipt.unwrap().settle;
+    let known = Known {
+        elsewhere: Duration::from_secs(20),
+        ..Known::of(1, true)
+    };
+    for (took, left) in [(0, 20), (15, 5), (30, 0)] {
+        let policy = Arc::new(resending());
+        let mut recovery = Recovery::new(policy, Mono(0), 1, known, Sending::Allowed);
+        let now = Mono(Duration::from_secs(took).as_nanos() as u64);
+        let chance = Chance::new(0.5);
+        assert_eq!(recovery.on(Event::Begun, Mono(0), chance), Step::Ask);
+        assert_eq!(recovery.on(NOT_FOUND, now, chance), Step::CloseEarlier);
+        let waits = Step::Wait(settle + Duration::from_secs(left));
+        assert_eq!(recovery.on(Event::Closed, now, chance), waits, "{took} s");
+    }
+}
+
+#[test]
 fn a_believed_not_found_is_closed_settled_and_asked_again_before_the_one_resend() {
     assert_eq!(after(resending(), 1, &SENT[..1]), Step::CloseEarlier);
     assert!(matches!(after(resending(), 1, &SENT[..2]), Step::Wait(_)));

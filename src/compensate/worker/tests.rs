@@ -81,6 +81,7 @@ pub(in crate::compensate) fn flow_over(ledger: &Arc<MemoryLedger>, clock: &Clock
         promises: Promises::new(8),
         late: Arc::new(LateRegistry::default()),
         draining: CancellationToken::new(),
+        beside_others: false,
         in_line: TaskTracker::new(),
         tasks: TaskTracker::new(),
     })

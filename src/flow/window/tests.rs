@@ -159,6 +159,7 @@ impl World {
             promises: Promises::new(8),
             late: Arc::new(LateRegistry::default()),
             draining: CancellationToken::new(),
+            beside_others: false,
             in_line: TaskTracker::new(),
             tasks: TaskTracker::new(),
         };

@@ -94,7 +94,7 @@ async fn find<D: Door>(visit: &mut Visit<'_, D>) -> Result<Bytes, Box<Problem>> 
     });
     match door.receipt(&client, &id, watch).await {
         Found::Call { view, rounds } => {
-            let document = receipts::document_for(&id, &view, rounds).to_string();
+            let document = receipts::document_for(&id, &view, rounds);
             drop(view);
             let bodies = &room.floor.core.tools().bodies;
             bodies.keep(document.into()).map_err(|_full| {

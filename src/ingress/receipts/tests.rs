@@ -5,12 +5,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
+use serde_json::json;
+
 use super::*;
 use crate::call::id::{ClientName, Fingerprint, IdSource};
 use crate::call::receipt::State;
 use crate::ledger::record::{Owner, RowId};
 use crate::ledger::step::Verdict;
-use crate::ledger::view::{DeadState, Settlement};
+use crate::ledger::view::{DeadLetter, DeadState, Settlement};
+
+/// The receipt of a call under its own name.
+fn document(call: &CallView, rounds: usize) -> Value {
+    serde_json::from_str(&document_for(&call.call_id, call, rounds)).unwrap()
+}
 
 /// A call that is running.
 pub(in crate::ingress) fn view() -> CallView {
@@ -78,6 +85,16 @@ fn a_running_call_has_no_result_yet() {
         "result": null, "deadLetter": null,
     });
     assert_eq!(document(&view(), 5), expected);
+    let joined = CallId::parse(b"c-2").unwrap();
+    let text = document_for(&joined, &view(), 5);
+    assert!(
+        text.starts_with("{\"callId\":\"c-2\",\"state\":\"PROCESSING\","),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("\"deadLetter\":null,\"originalCallId\":\"c-1\"}"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -133,6 +150,7 @@ fn a_human_and_a_dead_letter_are_named() {
         by_hand: false,
         reversals: 0,
         last_receipt: None,
+        begun_by: None,
     };
     let queued = CallView {
         state: State::Unknown,

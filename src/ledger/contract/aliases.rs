@@ -20,7 +20,7 @@ pub(crate) fn a_joining_id_stands_for_the_first_call(make: Factory) {
     world.settled(first, secs(1), answer(201));
     let known = world.known(keyed("second", "k"));
     assert_eq!(
-        known.call.settled.map(|settled| settled.reply),
+        known.call.settled.clone().map(|settled| settled.reply),
         Some(Some(reply(201)))
     );
     assert_eq!(world.view("second"), world.view("first"));

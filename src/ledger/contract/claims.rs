@@ -37,6 +37,44 @@ pub(crate) fn an_id_is_claimed_once_by_64_racing_callers(make: Factory) {
     assert_eq!(claimed, 1);
 }
 
+/// C26: whoever comes in the last millisecond meets the call; of those who come together after the
+/// window, one has the id, and its life is a new one.
+pub(crate) fn c26_racers_after_the_window_make_one_claim(make: Factory) {
+    let world = make();
+    let first = world.claim(keyed("c", "k"));
+    world.settled(first, NOW, answer(201));
+    let at = |now: Wall| NewCall {
+        now,
+        ..keyed("c", "k")
+    };
+    let over = NOW.after(WINDOW);
+    let start = Arc::new(Barrier::new(8));
+    let racers: Vec<_> = (0..8)
+        .map(|_| {
+            let (ledger, start, new) = (Arc::clone(&world.ledger), Arc::clone(&start), at(over));
+            std::thread::spawn(move || {
+                start.wait();
+                ledger.begin(new).wait().unwrap()
+            })
+        })
+        .collect();
+    let begun: Vec<_> = racers.into_iter().map(|it| it.join().unwrap()).collect();
+    let lives: Vec<u32> = begun
+        .iter()
+        .filter_map(|begun| match begun {
+            Begun::Claimed(claim) => Some(claim.life),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(lives, [2]);
+    // A millisecond earlier all would have met it, and their replay would have renewed the window.
+    let world = make();
+    let first = world.claim(keyed("c", "k"));
+    world.settled(first, NOW, answer(201));
+    assert!(world.known(at(Wall(over.0 - 1))).same_request);
+    assert!(world.known(at(over)).same_request);
+}
+
 pub(crate) fn a_repeat_is_told_the_call_and_whether_it_is_the_same(make: Factory) {
     let world = make();
     let claim = world.claim(keyed("c", "k"));
@@ -57,7 +95,7 @@ pub(crate) fn a_repeat_is_told_the_call_and_whether_it_is_the_same(make: Factory
     }
     world.settled(claim, secs(1), answer(201));
     let known = world.known(keyed("c", "k"));
-    let settled = known.call.settled.expect("it is settled");
+    let settled = known.call.settled.clone().expect("it is settled");
     assert_eq!(
         (settled.reply, settled.by),
         (Some(reply(201)), SettledBy::Answer(1))
@@ -214,7 +252,7 @@ pub(crate) fn a_key_belongs_to_one_call(make: Factory) {
             panic!("the key is taken, got {begun:?}")
         };
         assert_eq!(
-            (known.same_request, known.call.call_id),
+            (known.same_request, known.call.call_id.clone()),
             (!different, id("c"))
         );
     }
@@ -336,6 +374,11 @@ pub(crate) fn everything_that_was_stored_comes_back(make: Factory) {
         ..keyed("c", "k")
     };
     let claim = world.claim(new);
+    let view = world.view("c");
+    assert_eq!(
+        (view.owner, view.lease_until),
+        (owner("one"), NOW.after(LEASE))
+    );
     world.settled(claim, secs(1), answer(201));
     let view = world.view("c");
     let expected = CallView {
@@ -352,8 +395,8 @@ pub(crate) fn everything_that_was_stored_comes_back(make: Factory) {
         trace: Some("00-aa-bb-01".into()),
         state: State::Success,
         binds: true,
-        owner: owner("one"),
-        lease_until: NOW.after(LEASE),
+        owner: Owner::nobody(),
+        lease_until: Wall(0),
         received_at: NOW,
         updated_at: secs(1),
         first_sent: Some(NOW),

@@ -241,7 +241,7 @@ pub(crate) fn a_body_too_large_to_keep_leaves_its_digest(make: Factory) {
         },
     );
     assert_eq!(
-        world.known(call("c")).call.settled.unwrap().reply,
+        world.known(call("c")).call.settled.clone().unwrap().reply,
         Some(large)
     );
 }

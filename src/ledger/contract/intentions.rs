@@ -182,6 +182,7 @@ pub(crate) fn parking_is_one_step(make: Factory) {
         by_hand: false,
         reversals: 0,
         last_receipt: None,
+        begun_by: Some(owner("one")),
     };
     assert_eq!(view.dead_letter, Some(expected));
     assert_eq!(

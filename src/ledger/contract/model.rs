@@ -218,11 +218,15 @@ impl Walk {
                 self.claims.push(claim);
                 format!("{claim:?}")
             }
-            Begun::Known(known) => format!("id {} {}", known.same_request, told(known.call)),
-            Begun::KeyTaken(known) => format!("key {} {}", known.same_request, told(known.call)),
+            Begun::Known(known) => {
+                format!("id {} {}", known.same_request, told((*known.call).clone()))
+            }
+            Begun::KeyTaken(known) => {
+                format!("key {} {}", known.same_request, told((*known.call).clone()))
+            }
             Begun::Foreign => "foreign".to_owned(),
             Begun::Undone { sends } => format!("undone {sends}"),
-            Begun::Alike(known) => format!("alike {}", told(known.call)),
+            Begun::Alike(known) => format!("alike {}", told((*known.call).clone())),
         }
     }
 

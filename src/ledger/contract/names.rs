@@ -28,7 +28,7 @@ fn wary(text: &str) -> NewCall {
 
 fn first_of(begun: Begun) -> (CallId, bool) {
     match begun {
-        Begun::KeyTaken(known) => (known.call.call_id, known.same_request),
+        Begun::KeyTaken(known) => (known.call.call_id.clone(), known.same_request),
         other => panic!("expected a taken key, got {other:?}"),
     }
 }
@@ -117,7 +117,10 @@ pub(crate) fn a_joining_id_survives_the_renaming_of_its_client(make: Factory) {
     world.claim(keyed("a", "k"));
     first_of(world.begin(keyed("b", "k")));
     let known = world.known(renamed(keyed("b", "k")));
-    assert_eq!((known.call.call_id, known.same_request), (id("a"), true));
+    assert_eq!(
+        (known.call.call_id.clone(), known.same_request),
+        (id("a"), true)
+    );
     // One that joins under the new name is found under it.
     first_of(world.begin(renamed(keyed("c", "k"))));
     let named = Some(client("billing", &[]));

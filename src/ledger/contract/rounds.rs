@@ -64,6 +64,14 @@ pub(crate) fn a_round_carries_everything_it_needs(make: Factory) {
         fence: due.claim.fence,
     };
     assert_eq!(due.call.history.last(), Some(&claimed));
+    // Who had it in line stays known, whoever claims it.
+    world.applied(due.claim, secs(4), Intention::ReleaseLease);
+    let due = world.round("three", secs(5));
+    let letter = due.call.dead_letter.unwrap();
+    assert_eq!(
+        (letter.begun_by, due.call.owner),
+        (Some(owner("one")), owner("three"))
+    );
 }
 
 pub(crate) fn a_repeat_leases_what_waits_in_the_queue_and_moves_nothing(make: Factory) {

@@ -187,8 +187,9 @@ pub(super) fn park(db: &Db, row: RowId, life: u32, now: Wall, how: &Park) -> rus
     }
     let sql = "INSERT INTO dead_letter (call, life, call_id, route, client, business_key, \
         request_id, reason, last_error, fail_count, next_retry_time, create_time, state, round, \
-        fence, ended_at) SELECT id, life, call_id, route, client, business_key, idempotency_key, \
-        ?2, ?3, 0, ?4, ?5, ?6, 0, fence, ?7 FROM calls WHERE id = ?1";
+        fence, ended_at, begun_by) SELECT id, life, call_id, route, client, business_key, \
+        idempotency_key, ?2, ?3, 0, ?4, ?5, ?6, 0, fence, ?7, nullif(owner, '') FROM calls \
+        WHERE id = ?1";
     db.conn.prepare_cached(sql)?.execute(params![
         row.0,
         how.reason,
@@ -210,7 +211,7 @@ pub(super) fn park(db: &Db, row: RowId, life: u32, now: Wall, how: &Park) -> rus
 fn end_never_sent(db: &Db, row: RowId, now: Wall) -> rusqlite::Result<()> {
     let sql = "UPDATE calls SET parked = 1, state = 'FAILED', binds = 0, key_binds = 0, \
         updated_at = ?2, settled_at = ?2, settled_by = ?3, touched_at = max(touched_at, ?2), \
-        purge_at = max(touched_at, ?2) + window_ms WHERE id = ?1";
+        purge_at = max(touched_at, ?2) + window_ms, owner = '', lease_until = 0 WHERE id = ?1";
     let by = words::settled_by_text(SettledBy::NeverSent);
     db.conn
         .prepare_cached(sql)?

@@ -5,16 +5,17 @@
 //! the key, may they be claimed anew. An id that came with another call's key is kept as an alias
 //! of that call.
 
+use std::sync::Arc;
+
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::db::{Db, Hot};
 use super::recent::Met;
-use super::{read, reversal, words};
+use super::{fields, read, reversal, words};
 use crate::call::id::{ClientName, Fingerprint};
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::crash::{self, Point};
-use crate::ledger::record::headers_to_text;
 use crate::ledger::rule::Held;
 use crate::ledger::{Begun, Claim, DeadState, Known, NewCall, RowId};
 
@@ -41,7 +42,7 @@ pub(super) struct Claiming {
 impl Claiming {
     pub(super) fn new(new: NewCall) -> Self {
         Self {
-            headers: headers_to_text(&new.request.headers),
+            headers: fields::to_text(&new.request.headers),
             new,
         }
     }
@@ -55,6 +56,9 @@ struct Standing {
     upstream: String,
     same: bool,
 }
+
+/// A first send that is noted with the call: when it was received.
+const AS_RECEIVED: i64 = 0;
 
 /// Claims id and key, or says who has them. A reversal ends its original in the same step.
 pub(super) fn begin(db: &mut Db, claiming: &Claiming) -> rusqlite::Result<Begun> {
@@ -143,10 +147,14 @@ fn names(client: &ClientName) -> impl Iterator<Item = &ClientName> {
 
 /// Whether any client uses the id, or has undone it.
 fn is_known(db: &Db, new: &NewCall) -> rusqlite::Result<bool> {
-    let sql = "SELECT 1 FROM calls WHERE call_id = ?1 \
-               UNION ALL SELECT 1 FROM aliases WHERE call_id = ?1 \
+    let id = [new.call_id.as_str()];
+    let sql = "SELECT 1 FROM calls WHERE call_id = ?1";
+    if db.hot(Hot::IsKnown, sql)?.exists(id)? {
+        return Ok(true);
+    }
+    let sql = "SELECT 1 FROM aliases WHERE call_id = ?1 \
                UNION ALL SELECT 1 FROM never_send WHERE call_id = ?1";
-    db.hot(Hot::IsKnown, sql)?.exists([new.call_id.as_str()])
+    Ok(db.has_names_beside.get() && db.conn.prepare_cached(sql)?.exists(id)?)
 }
 
 /// Writes a new row, unless an index is in the way.
@@ -161,7 +169,7 @@ fn insert(
         received_at, updated_at, first_sent_at, route, upstream, policy, source, fingerprint, \
         idempotency_key, business_key, trace, credential, method, target, request_headers, \
         request_body, scope) VALUES (?1, ?2, ?3, 1, 1, ?4, 1, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?11, \
-        ?8, ?8, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)";
+        ?8, 0, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)";
     let written = db.hot(Hot::Insert, sql)?.execute(params![
         row.0,
         new.call_id.as_str(),
@@ -174,7 +182,7 @@ fn insert(
         window_ms(new),
         new.owner.as_str(),
         new.lease_until.0,
-        new.first_send.then_some(new.now.0),
+        new.first_send.then_some(AS_RECEIVED),
         &*new.route,
         &*new.upstream,
         policy,
@@ -214,7 +222,7 @@ fn reclaim(
         .execute([old.row.0])?;
     let sql = "UPDATE calls SET life = ?2, fence = ?3, state = ?4, binds = 1, key_binds = ?5, \
         parked = 0, promised = ?6, sends = ?7, touched_at = ?8, window_ms = ?9, purge_at = NULL, \
-        owner = ?10, lease_until = ?11, received_at = ?8, updated_at = ?8, first_sent_at = ?12, \
+        owner = ?10, lease_until = ?11, received_at = ?8, updated_at = 0, first_sent_at = ?12, \
         first_ended_at = NULL, first_outcome = NULL, first_took_ms = NULL, settled_at = NULL, \
         settled_by = NULL, route = ?13, upstream = ?14, policy = ?15, source = ?16, \
         fingerprint = ?17, idempotency_key = ?18, business_key = ?19, trace = ?20, \
@@ -233,7 +241,7 @@ fn reclaim(
         window_ms(new),
         new.owner.as_str(),
         new.lease_until.0,
-        new.first_send.then_some(new.now.0),
+        new.first_send.then_some(AS_RECEIVED),
         &*new.route,
         &*new.upstream,
         policy,
@@ -291,6 +299,7 @@ fn known(db: &Db, standing: &Standing, now: Wall) -> rusqlite::Result<Box<Known>
         held = held.touched_at(touched);
     }
     let call = read::call(db.conn, standing.row)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    let call = Arc::new(call);
     if let Some(met) = Met::of(held, &call) {
         db.meet(met);
     }
@@ -315,6 +324,8 @@ fn by_alias(db: &Db, new: &NewCall, client: &ClientName) -> rusqlite::Result<Opt
 }
 
 fn alias(db: &Db, new: &NewCall, first: &Standing) -> rusqlite::Result<()> {
+    db.has_names_beside.set(true);
+    db.renamed(&new.call_id);
     let sql = "INSERT OR REPLACE INTO aliases (call_id, client, call, life, at) \
                VALUES (?1, ?2, ?3, ?4, ?5)";
     db.conn.prepare_cached(sql)?.execute(params![

@@ -1,6 +1,6 @@
 //! The writing connection with the little it remembers besides the file.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, PrepFlags, Statement};
 
 use super::recent::{Met, Recent};
+use crate::call::id::CallId;
 use crate::ledger::RowId;
 
 /// Snapshots remembered with their row; past this the memory starts over. Reloads make new ones,
@@ -22,6 +23,9 @@ pub(super) struct Db<'c> {
     /// Settled calls that were met by this group's repeats.
     met: RefCell<Vec<Met>>,
     recent: Arc<Recent>,
+    /// Whether there may be call ids in `aliases` or `never_send`. Most ledgers have none, and no
+    /// call of theirs looks there.
+    pub(super) has_names_beside: Cell<bool>,
     hot: [RefCell<Option<Statement<'c>>>; Hot::COUNT],
     last_row: i64,
     policies: HashMap<Arc<str>, i64>,
@@ -35,6 +39,7 @@ pub(super) struct Start {
     pub(super) conn: Connection,
     pub(super) retention: Duration,
     pub(super) recent: Arc<Recent>,
+    has_names_beside: bool,
     last_row: i64,
 }
 
@@ -64,11 +69,14 @@ impl Start {
         let last_row = conn.query_row("SELECT coalesce(max(id), 0) FROM calls", [], |row| {
             row.get(0)
         })?;
+        let sql = "SELECT EXISTS (SELECT 1 FROM aliases) OR EXISTS (SELECT 1 FROM never_send)";
+        let has_names_beside = conn.query_row(sql, [], |row| row.get(0))?;
         recent.watch(&mut conn)?;
         Ok(Self {
             conn,
             retention,
             recent: Arc::clone(recent),
+            has_names_beside,
             last_row,
         })
     }
@@ -81,6 +89,7 @@ impl<'c> Db<'c> {
             retention: start.retention,
             met: RefCell::default(),
             recent: Arc::clone(&start.recent),
+            has_names_beside: Cell::new(start.has_names_beside),
             hot: std::array::from_fn(|_| RefCell::new(None)),
             last_row: start.last_row,
             policies: HashMap::new(),
@@ -102,7 +111,7 @@ impl<'c> Db<'c> {
 
     /// Notes a settled call that a repeat has met; remembered once the group is durable.
     pub(super) fn meet(&self, met: Met) {
-        self.met.borrow_mut().push(met);
+        self.met.borrow_mut().push(self.recent.noted(met));
     }
 
     /// Something besides its row was written about a call.
@@ -110,11 +119,14 @@ impl<'c> Db<'c> {
         self.recent.forget(row);
     }
 
+    /// An id is another call's from now on.
+    pub(super) fn renamed(&self, id: &CallId) {
+        self.recent.renamed(id);
+    }
+
     /// The group is durable: what its repeats have met need not be read again.
     pub(super) fn remember(&mut self) {
-        for met in self.met.get_mut().drain(..) {
-            self.recent.keep(met);
-        }
+        self.recent.ended(self.met.get_mut().drain(..));
     }
 
     /// A row number that no call of this process had before. Given out here and not by SQLite,
@@ -172,5 +184,6 @@ impl<'c> Db<'c> {
             // When even this fails, SQLite has rolled back by itself, or the next BEGIN tells.
             let _ = self.conn.execute_batch("ROLLBACK");
         }
+        self.recent.ended(std::iter::empty());
     }
 }

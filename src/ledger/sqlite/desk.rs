@@ -172,7 +172,7 @@ fn settle(db: &Db, decision: &Decision, verdict: Verdict) -> rusqlite::Result<()
         touched_at = max(touched_at, ?4), purge_at = max(touched_at, ?4) + window_ms, \
         updated_at = ?4, settled_at = ?4, settled_by = ?5, reply_status = NULL, \
         reply_bytes = NULL, reply_sha256 = NULL, reply_headers = NULL, reply_body = NULL, \
-        document = ?6 WHERE id = ?1";
+        document = ?6, owner = '', lease_until = 0 WHERE id = ?1";
     db.conn.prepare_cached(sql)?.execute(params![
         decision.row.0,
         verdict.state().as_str(),

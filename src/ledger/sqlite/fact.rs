@@ -9,6 +9,7 @@ use super::begin::held_of;
 use super::db::{Db, Hot};
 use super::reply::Columns;
 use super::{history, words};
+use crate::call::outcome::Outcome;
 use crate::ledger::rule::Weight;
 use crate::ledger::{DeadState, Entry, Fact, FactWritten, News, Reply, RowId, SettledBy, Verdict};
 
@@ -61,20 +62,40 @@ enum InLine {
     OrParked,
 }
 
-/// The end of a call: what else is set, and of which calls.
+/// The end of a call: what else is set, and of which calls. Its owner leaves, and makes room for
+/// what its end brings: a row that grew would no longer fit among its neighbours.
 macro_rules! settle {
     ($more:literal, $and:literal) => {
         concat!(
-            "UPDATE calls SET state = ?3, binds = ?4, key_binds = key_binds AND ?5, \
-             touched_at = max(touched_at, ?6), purge_at = max(touched_at, ?6) + window_ms, \
-             updated_at = ?6, settled_at = ?6, settled_by = ?7, first_ended_at = ?8, \
-             first_outcome = ?9, first_took_ms = ?10, reply_status = ?11, reply_bytes = ?12, \
-             reply_sha256 = ?13",
+            "UPDATE calls SET state = ?3, binds = ?4, touched_at = max(touched_at, ?5), \
+             purge_at = max(touched_at, ?5) + window_ms, owner = '', lease_until = 0, \
+             updated_at = 0, settled_at = ?5, settled_by = ?6, first_ended_at = ?7, \
+             first_outcome = ?8, first_took_ms = ?9, reply_status = ?10, reply_bytes = ?11, \
+             reply_sha256 = ?12",
             $more,
             " WHERE id = ?1 AND life = ?2 AND settled_at IS NULL",
             $and
         )
     };
+}
+
+impl InLine {
+    /// The statement that settles. A key that stays bound is not mentioned: naming its column would
+    /// write its index anew.
+    const fn settles(self, keeps_key: bool) -> &'static str {
+        match (self, keeps_key) {
+            (Self::Only, true) => settle!("", " AND parked = 0"),
+            (Self::Only, false) => settle!(", key_binds = 0", " AND parked = 0"),
+            (Self::OrParked, true) => settle!(
+                ", reply_headers = ?13, reply_body = ?14, document = ?15",
+                ""
+            ),
+            (Self::OrParked, false) => settle!(
+                ", reply_headers = ?13, reply_body = ?14, document = ?15, key_binds = 0",
+                ""
+            ),
+        }
+    }
 }
 
 fn settle(
@@ -90,7 +111,7 @@ fn settle(
             at, outcome, took, ..
         }) => (
             Some(at.0),
-            Some(words::outcome_text(*outcome)),
+            said_beside(fact, *outcome).then(|| words::outcome_text(*outcome)),
             Some(history::millis(*took)),
         ),
         _ => (None, None, None),
@@ -103,7 +124,6 @@ fn settle(
         fact.life,
         state.as_str(),
         bindings.id,
-        bindings.key,
         fact.now.0,
         by,
         ended_at,
@@ -116,24 +136,33 @@ fn settle(
         reply.body,
         document,
     ];
+    let sql = which.settles(bindings.key);
     match which {
         InLine::Only => {
-            let sql = settle!("", " AND parked = 0");
-            let written = db.hot(Hot::Settle, sql)?.execute(&values[..13])?;
+            let in_line = &values[..12];
+            let written = if bindings.key {
+                db.hot(Hot::Settle, sql)?.execute(in_line)?
+            } else {
+                db.conn.prepare_cached(sql)?.execute(in_line)?
+            };
             if written == 1 && (reply.headers.is_some() || document.is_some()) {
                 keep(db, fact.row, &reply, document)?;
             }
             Ok(written == 1)
         }
         InLine::OrParked => {
-            let sql = settle!(
-                ", reply_headers = ?14, reply_body = ?15, document = ?16",
-                ""
-            );
             let written = db.conn.prepare_cached(sql)?.execute(values)?;
             Ok(written == 1)
         }
     }
+}
+
+/// Whether the end of the first attempt says something that the end of the call does not.
+fn said_beside(fact: &Fact, outcome: Outcome) -> bool {
+    let News::Answer { n: 1, reply, .. } = &fact.news else {
+        return true;
+    };
+    outcome != fact.news.verdict().of_answer(reply.status)
 }
 
 /// Keeps what the end of a call in line brought, beside the call.

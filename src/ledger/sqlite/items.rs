@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::batch::{numbered, store};
 use super::db::Db;
-use super::words;
+use super::{fields, words};
 use crate::call::id::{CallId, ClientName};
 use crate::call::receipt::State;
 use crate::call::time::Wall;
@@ -18,7 +18,6 @@ use crate::ledger::batch::{
     Added, BatchId, BatchState, Counts, FollowLook, Followed, ItemCall, ItemDue, ItemEnd,
     ItemState, ItemView, NewItem, outcome_of,
 };
-use crate::ledger::record::{headers_from_text, headers_to_text};
 use crate::ledger::{Owner, OwnerTest, StoredRequest};
 
 /// Lines of one batch; the other half of a row's number is the batch's.
@@ -95,7 +94,7 @@ fn insert(db: &Db, batch: BatchId, now: Wall, item: &NewItem) -> rusqlite::Resul
                 item.hash,
                 call.request.method.as_str(),
                 call.request.target,
-                headers_to_text(&call.request.headers),
+                fields::to_text(&call.request.headers),
                 &*call.request.body,
             ])?;
         }
@@ -145,7 +144,7 @@ pub(super) fn claim(
 
 fn due_row(row: &Row<'_>) -> rusqlite::Result<ItemDue> {
     let headers = row.get_ref(6)?.as_blob()?;
-    let headers = headers_from_text(headers).ok_or_else(|| words::damaged(6, "headers"))?;
+    let headers = fields::from_text(headers).ok_or_else(|| words::damaged(6, "headers"))?;
     let body: Vec<u8> = row.get(7)?;
     Ok(ItemDue {
         line: line_of(row.get(0)?),

@@ -29,6 +29,7 @@ const STEPS: &[&str] = &[
     include_str!("schema_7.sql"),
     include_str!("schema_8.sql"),
     include_str!("schema_9.sql"),
+    include_str!("schema_10.sql"),
 ];
 
 /// The version of the schema this program writes.
@@ -226,6 +227,16 @@ pub(super) fn inspect(conn: &Connection, path: &Path) -> Result<(), LedgerError>
         });
     }
     Ok(())
+}
+
+/// A file as the program of that version has made it.
+#[cfg(test)]
+pub(super) fn schema(conn: &Connection, version: u8) -> rusqlite::Result<()> {
+    for step in STEPS.iter().take(version.into()) {
+        conn.execute_batch(step)?;
+    }
+    conn.pragma_update(None, "application_id", APPLICATION_ID)?;
+    conn.pragma_update(None, "user_version", version)
 }
 
 pub(super) fn migrate(conn: &mut Connection, now: Wall) -> rusqlite::Result<()> {

@@ -10,14 +10,15 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{reversal, words};
+use super::{fields, reversal, words};
 use crate::call::id::{CallId, ClientName, Fingerprint};
+use crate::call::outcome::Outcome;
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::view::Difference;
 use crate::ledger::{
     CallView, Claim, DeadLetter, DeadState, Due, Entry, Kept, Owner, ProofNote, Reply, RowId,
-    Settlement, StoredRequest, Tally, Verdict, record,
+    Settlement, StoredRequest, Tally, Verdict,
 };
 
 /// The columns of a call, in the order in which [`call_row`] reads them.
@@ -77,6 +78,7 @@ fn call_row(row: &Row<'_>) -> rusqlite::Result<(CallView, Rest)> {
     let state = words::word(row, 11, State::from_word)?;
     let reply = reply(row, 24)?;
     let settled = settlement(row, state, reply.clone())?;
+    let received_at = Wall(row.get(15)?);
     let view = CallView {
         row: RowId(row.get(0)?),
         life: row.get(1)?,
@@ -93,9 +95,9 @@ fn call_row(row: &Row<'_>) -> rusqlite::Result<(CallView, Rest)> {
         binds: row.get(12)?,
         owner: words::word(row, 13, |text| Some(Owner::new(text)))?,
         lease_until: Wall(row.get(14)?),
-        received_at: Wall(row.get(15)?),
-        updated_at: Wall(row.get(16)?),
-        first_sent: row.get::<_, Option<i64>>(17)?.map(Wall),
+        received_at,
+        updated_at: updated_at(row)?,
+        first_sent: first_sent(row, 17, received_at)?,
         sends: row.get(18)?,
         promised: row.get(31)?,
         kept: if settled.is_none() { reply } else { None },
@@ -107,7 +109,7 @@ fn call_row(row: &Row<'_>) -> rusqlite::Result<(CallView, Rest)> {
     Ok((
         view,
         Rest {
-            first_end: first_end(row, 19)?,
+            first_end: first_end(row, 19, (state, row.get(24)?))?,
             parked: row.get(30)?,
         },
     ))
@@ -132,19 +134,57 @@ fn settlement(
     }))
 }
 
-/// The end of the first attempt, in three columns from `at`.
-pub(super) fn first_end(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Entry>> {
+/// When the row changed last: a call that has only begun and ended does not say it again.
+fn updated_at(row: &Row<'_>) -> rusqlite::Result<Wall> {
+    let at = match (row.get(16)?, row.get::<_, Option<i64>>(22)?) {
+        (0, Some(settled_at)) => settled_at,
+        (0, None) => row.get(15)?,
+        (at, _) => at,
+    };
+    Ok(Wall(at))
+}
+
+/// When a call that was received at `received` was first sent, in the column `at`.
+pub(super) fn first_sent(
+    row: &Row<'_>,
+    at: usize,
+    received: Wall,
+) -> rusqlite::Result<Option<Wall>> {
+    let sent = row.get::<_, Option<i64>>(at)?.map(Wall);
+    Ok(sent.map(|sent| if sent == Wall(0) { received } else { sent }))
+}
+
+/// The end of the first attempt, in three columns from `at`, of a call that ended in this state
+/// with this status.
+pub(super) fn first_end(
+    row: &Row<'_>,
+    at: usize,
+    (state, status): (State, Option<u16>),
+) -> rusqlite::Result<Option<Entry>> {
     let Some(ended) = row.get::<_, Option<i64>>(at)? else {
         return Ok(None);
     };
     Ok(Some(Entry::Ended {
         at: Wall(ended),
         n: 1,
-        outcome: words::word(row, at + 1, words::outcome)?,
+        outcome: match words::optional_word(row, at + 1, words::outcome)? {
+            Some(outcome) => outcome,
+            None => settling(state, status).ok_or_else(|| words::damaged(at + 1, "nothing"))?,
+        },
         took: millis(row.get(at + 2)?),
         late: false,
         detail: None,
     }))
+}
+
+/// The outcome of the attempt whose answer has settled a call.
+fn settling(state: State, status: Option<u16>) -> Option<Outcome> {
+    let status = StatusCode::from_u16(status?).ok()?;
+    match state {
+        State::Success => Some(Verdict::Success.of_answer(status)),
+        State::Failed => Some(Verdict::Failed.of_answer(status)),
+        State::Received | State::Processing | State::Unknown => None,
+    }
 }
 
 /// A reply in five columns from `at`: status, length, digest, headers, body.
@@ -169,7 +209,7 @@ fn reply(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Reply>> {
 
 fn headers(row: &Row<'_>, column: usize) -> rusqlite::Result<HeaderMap> {
     let text = row.get_ref(column)?.as_blob()?;
-    record::headers_from_text(text).ok_or_else(|| words::damaged(column, "no header lines"))
+    fields::from_text(text).ok_or_else(|| words::damaged(column, "no header lines"))
 }
 
 fn bytes(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Bytes>> {
@@ -308,7 +348,8 @@ pub(super) fn differences(
 /// The columns of a dead letter, in the order in which [`dead_row`] reads them.
 pub(super) const DEAD: &str = "SELECT call, life, call_id, route, client, business_key, \
     request_id, reason, last_error, fail_count, next_retry_time, create_time, state, round, owner, \
-    fence, lease_until, ended_at, by_hand, reversals, last_receipt FROM dead_letter";
+    fence, lease_until, ended_at, by_hand, reversals, last_receipt, begun_by \
+    FROM dead_letter";
 
 pub(super) fn dead_letter(
     conn: &Connection,
@@ -344,6 +385,7 @@ pub(super) fn dead_row(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
         by_hand: row.get(18)?,
         reversals: row.get(19)?,
         last_receipt: words::optional_word(row, 20, words::answer)?,
+        begun_by: words::optional_text(row, 21)?.map(|text| Owner::new(&text)),
     })
 }
 

@@ -1,6 +1,6 @@
 //! A stored answer as the columns it fills.
 
-use crate::ledger::record::headers_to_text;
+use super::fields;
 use crate::ledger::{Kept, Reply};
 
 /// The five columns of a reply; all null without one.
@@ -30,7 +30,7 @@ impl<'a> Columns<'a> {
             status: Some(reply.status.as_u16()),
             bytes,
             sha256,
-            headers: Some(headers_to_text(&reply.headers)),
+            headers: Some(fields::to_text(&reply.headers)),
             body,
         }
     }

@@ -57,7 +57,8 @@ pub(super) fn done(db: &Db, claim: Claim, now: Wall) -> rusqlite::Result<()> {
     let sql = "UPDATE calls SET state = 'FAILED', settled_at = ?2, settled_by = ?3, \
         updated_at = ?2, touched_at = max(touched_at, ?2), \
         purge_at = max(touched_at, ?2) + window_ms, reply_status = NULL, reply_bytes = NULL, \
-        reply_sha256 = NULL, reply_headers = NULL, reply_body = NULL WHERE id = ?1";
+        reply_sha256 = NULL, reply_headers = NULL, reply_body = NULL, owner = '', \
+        lease_until = 0 WHERE id = ?1";
     let by = words::settled_by_text(SettledBy::Reversal);
     db.conn
         .prepare_cached(sql)?
@@ -99,6 +100,7 @@ pub(super) fn request(
 pub(super) fn mark(db: &Db, new: &NewCall, undone: &CallId) -> rusqlite::Result<()> {
     let sql = "INSERT OR IGNORE INTO never_send (call_id, client, upstream, by, at) \
                VALUES (?1, ?2, ?3, ?4, ?5)";
+    db.has_names_beside.set(true);
     // The undone call may arrive at any of the tool's addresses.
     for (client, address) in names(new).flat_map(|name| new.addresses().map(move |at| (name, at))) {
         db.conn.prepare_cached(sql)?.execute(params![

@@ -96,11 +96,13 @@ fn past(conn: &Connection, row: RowId, life: u32) -> rusqlite::Result<Life> {
     let kept = conn
         .prepare_cached(sql)?
         .query_row(params![row.0, life], |row| {
+            let ended = past_end(row)?;
+            let said = (ended.state, row.get(5)?);
             let first = (
-                row.get::<_, Option<i64>>(6)?.map(Wall),
-                read::first_end(row, 7)?,
+                read::first_sent(row, 6, ended.received_at)?,
+                read::first_end(row, 7, said)?,
             );
-            Ok((past_end(row)?, first))
+            Ok((ended, first))
         })
         .optional()?;
     let (end, (sent, ended)) = kept.map_or((None, (None, None)), |(end, first)| (Some(end), first));

@@ -69,8 +69,8 @@ pub(super) fn recover(
     Ok(recovered)
 }
 
-/// Unsettled and not in the queue: in line. However many wait in the queue, the index leads past
-/// them.
+/// Unsettled and not in the queue: in line. They have an index of their own, however many wait in
+/// the queue.
 pub(super) const ORPHANS: &str = "SELECT id, life, sends > 0, promised FROM calls \
     WHERE purge_at IS NULL AND parked = 0 AND owner <> ?1 AND lease_until <= ?2";
 

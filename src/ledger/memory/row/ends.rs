@@ -9,7 +9,7 @@ use super::Row;
 use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::view::DeadLetter;
-use crate::ledger::{DeadState, Entry, News, Park, Place, SettledBy, Settlement, Verdict};
+use crate::ledger::{DeadState, Entry, News, Owner, Park, Place, SettledBy, Settlement, Verdict};
 
 impl Row {
     pub(in crate::ledger::memory) fn reversed(&mut self, now: Wall) {
@@ -66,6 +66,7 @@ impl Row {
             by_hand: false,
             reversals: 0,
             last_receipt: view.last_receipt(),
+            begun_by: (how.place != Place::NeverSent).then(|| view.owner.clone()),
         });
         view.history.push(Entry::Parked {
             at: now,
@@ -84,6 +85,7 @@ impl Row {
         self.view.state = verdict.state();
         self.view.kept = None;
         self.view.updated_at = now;
+        (self.view.owner, self.view.lease_until) = (Owner::nobody(), Wall(0));
         self.touched = self.touched.max(now);
         self.view.settled = Some(Settlement {
             verdict,

@@ -1,8 +1,10 @@
 //! Opening: what is refused, with which words, and that a refused file stays as it was.
 
+use rusqlite::params;
+
 use super::*;
 use crate::ledger::contract::call;
-use crate::ledger::{Fact, News};
+use crate::ledger::{Fact, News, OwnerTest};
 
 fn refused(folder: &tempfile::TempDir) -> LedgerError {
     match open_in(folder, Sync::Full) {
@@ -161,7 +163,9 @@ fn keys_of_an_older_file_go_on_under_their_routes() {
     drop(ledger);
     let old = Connection::open(file_in(&folder)).unwrap();
     old.execute_batch(
-        "DROP INDEX calls_key; DROP INDEX calls_alike; ALTER TABLE calls DROP COLUMN scope; \
+        "DROP INDEX calls_open; ALTER TABLE dead_letter DROP COLUMN begun_by; \
+         DROP TABLE header_letters; DROP INDEX calls_key; DROP INDEX calls_alike; \
+         ALTER TABLE calls DROP COLUMN scope; \
          CREATE UNIQUE INDEX calls_key ON calls (client, route, idempotency_key) \
          WHERE key_binds = 1; DROP INDEX dead_letter_unalerted; DROP INDEX differences_unalerted; \
          DROP TABLE alerts; DROP TABLE lives; DROP TABLE replies; \
@@ -197,7 +201,9 @@ fn answers_of_an_older_file_stay_with_their_calls() {
     let old = Connection::open(file_in(&folder)).unwrap();
     old.execute_batch(
         "UPDATE calls SET reply_headers = kept_headers, reply_body = kept_body FROM replies \
-         WHERE call = id; DROP TABLE replies; PRAGMA user_version = 8",
+         WHERE call = id; DROP TABLE replies; DROP INDEX calls_open; \
+         ALTER TABLE dead_letter DROP COLUMN begun_by; DROP TABLE header_letters; \
+         PRAGMA user_version = 8",
     )
     .unwrap();
     drop(old);
@@ -208,6 +214,64 @@ fn answers_of_an_older_file_stay_with_their_calls() {
     let News::Answer { reply, .. } = contract::answer(200) else {
         panic!("an answer is one")
     };
-    assert_eq!(known.call.settled.unwrap().reply, Some(reply));
+    assert_eq!(known.call.settled.clone().unwrap().reply, Some(reply));
     assert_eq!(ledger.ask("SELECT count(*) FROM replies"), 0);
+}
+
+#[test]
+fn rows_of_schema_9_are_read_ended_and_removed_as_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = Connection::open(file_in(&folder)).unwrap();
+    open::schema(&old, 9).unwrap();
+    let insert = "INSERT INTO calls (id, call_id, client, life, fence, state, binds, key_binds, \
+        parked, promised, sends, touched_at, window_ms, purge_at, owner, lease_until, \
+        received_at, updated_at, first_sent_at, settled_at, settled_by, route, upstream, policy, \
+        source, fingerprint, credential, reply_status, method, target, request_headers, \
+        request_body) VALUES (?1, ?2, 'anonymous', 1, 1, ?3, 1, 0, 0, 0, 1, ?4, ?5, ?6, \
+        'before-1', ?4, ?4, ?4, ?4, ?7, ?8, 'orders', 'http://tool:9000', 1, 'client', ?9, 0, \
+        ?10, 'POST', '/orders?x=1', ?11, x'7b7d')";
+    let window = i64::try_from(contract::WINDOW.as_millis()).unwrap();
+    let lines = b"content-type: application/json\r\nx-odd: \xff\r\n".as_slice();
+    let (ended, running) = (
+        (
+            Some(NOW.0 + window),
+            Some(NOW.0),
+            Some("answer 1"),
+            Some(201),
+        ),
+        (None, None, None, None),
+    );
+    for (id, name, state, (purge, at, by, status)) in [
+        (1, "ended", "SUCCESS", ended),
+        (2, "running", "PROCESSING", running),
+    ] {
+        let values = params![
+            id, name, state, NOW.0, window, purge, at, by, [7_u8; 32], status, lines
+        ];
+        assert_eq!(old.execute(insert, values).unwrap(), 1);
+    }
+    old.execute_batch(
+        "INSERT INTO policies VALUES (1, 'policy one'); INSERT INTO replies VALUES \
+         (1, CAST('server: tool' || char(13, 10) AS BLOB), x'6f6b', NULL)",
+    )
+    .unwrap();
+    drop(old);
+    let ledger = open_in(&folder, Sync::Normal).unwrap();
+    let Begun::Known(known) = ledger.begin(call("ended")).wait().unwrap() else {
+        panic!("it is settled")
+    };
+    let reply = known.call.settled.clone().unwrap().reply.unwrap();
+    assert_eq!(reply.headers.get("server").unwrap(), "tool");
+    // The sweep finds what was in line, and the queue sends what was stored.
+    let swept = ledger.recover(contract::owner("two"), NOW, OwnerTest::AllOthers);
+    assert_eq!(swept.wait().unwrap().parked, 1);
+    let due = ledger.dossier(RowId(2)).wait().unwrap().unwrap();
+    assert_eq!(
+        due.request.headers.get("x-odd").unwrap().as_bytes(),
+        b"\xff"
+    );
+    assert_eq!(due.request.headers.len(), 2);
+    let later = NOW.after(2 * contract::WINDOW);
+    assert_eq!(ledger.purge(later, 10).wait().unwrap().calls, 1);
+    assert_eq!(ledger.ask("SELECT group_concat(id) = '2' FROM calls"), 1);
 }
