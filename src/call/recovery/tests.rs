@@ -8,11 +8,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-mod reversal;
 use crate::call::machine::tests::policy;
 use crate::call::outcome::{NotSent, Outcome, Reading, Unclear};
 use crate::call::policy::{OnFailed, ResendOn, Retry};
 use crate::call::step::Parked;
+
+mod reversal;
 
 const NOT_FOUND: Event = Event::Receipt(Answer::NotFound);
 
@@ -98,20 +99,15 @@ fn a_round_asks_settles_or_plans_the_next_and_the_last_one_ends_with_a_human() {
 
 #[test]
 fn an_exchange_of_another_process_is_outlasted_before_not_found_is_believed() {
-    let settle = policy().receipt.unwrap().settle;
-    let known = Known {
-        elsewhere: Duration::from_secs(20),
-        ..Known::of(1, true)
-    };
+    let (settle, chance) = (policy().receipt.unwrap().settle, Chance::new(0.5));
     for (took, left) in [(0, 20), (15, 5), (30, 0)] {
-        let policy = Arc::new(resending());
-        let mut recovery = Recovery::new(policy, Mono(0), 1, known, Sending::Allowed);
-        let now = Mono(Duration::from_secs(took).as_nanos() as u64);
-        let chance = Chance::new(0.5);
+        let mut recovery = round_of(resending(), 1, (1, true), Sending::Allowed);
+        recovery.known.elsewhere = Duration::from_secs(20);
+        let now = Mono(took * 1_000_000_000);
         assert_eq!(recovery.on(Event::Begun, Mono(0), chance), Step::Ask);
         assert_eq!(recovery.on(NOT_FOUND, now, chance), Step::CloseEarlier);
-        let waits = Step::Wait(settle + Duration::from_secs(left));
-        assert_eq!(recovery.on(Event::Closed, now, chance), waits, "{took} s");
+        let wait = settle + Duration::from_secs(left);
+        assert_eq!(recovery.on(Event::Closed, now, chance), Step::Wait(wait));
     }
 }
 
