@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::Flow;
 use super::allow::Held;
+use super::call::Place;
 use super::drive::Drive;
 use super::sites::Choice;
 use super::visit::Visit;
@@ -79,6 +80,9 @@ impl Drive {
 
     fn choose(&self) -> Choice {
         let (route, reach) = (&self.call.route, self.call.reach(self.decider.tally()));
+        if let Place::Round(_) = self.call.place {
+            return route.choose_in_round(reach, self.now());
+        }
         match route.choose(reach, self.now()) {
             // What has just answered a question about the call lives.
             Choice::Out => match self.receipt.lives.filter(|at| reach.allows(*at)) {

@@ -133,6 +133,16 @@ impl Route {
         }
     }
 
+    /// The same for a send of a round.
+    pub(super) fn choose_in_round(&self, reach: Reach, now: Mono) -> Choice {
+        match &self.addresses {
+            None => Choice::Plain,
+            Some(addresses) => addresses
+                .choose_in_round(reach, now)
+                .map_or(Choice::Out, Choice::To),
+        }
+    }
+
     /// The same for a send to the ejected address `site`, which has just shown that it lives.
     pub(super) fn vouched(&self, site: usize) -> Choice {
         let addresses = self.addresses.as_ref();

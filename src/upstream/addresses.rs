@@ -265,13 +265,36 @@ impl Addresses {
     #[must_use]
     pub fn choose(&self, reach: Reach, now: Mono) -> Option<Chosen> {
         let places = self.places();
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         if self.rule.is_some() {
             let mut allowed = places.iter().filter(|(site, _)| reach.allows(*site));
             if let Some((site, place)) = allowed.find(|(_, place)| place.seat.take_probe(now)) {
                 return Some(self.seat(*site, place, Weight::Probe));
             }
         }
+        self.pick(&places, reach, now, false)
+    }
+
+    /// The address for a send of the compensation queue, which no ejection holds back: its rounds
+    /// are few and lie far apart, and what they do not try is tried by nobody. Where all that it
+    /// may go to are ejected it is the probe of one, or goes along while another probe is under way.
+    #[must_use]
+    pub fn choose_in_round(&self, reach: Reach, now: Mono) -> Option<Chosen> {
+        let probe = || {
+            let mut sites = (0..self.sites.len()).filter(|site| reach.allows(*site));
+            sites.find_map(|site| self.vouched(site))
+        };
+        self.choose(reach, now)
+            .or_else(probe)
+            .or_else(|| self.pick(&self.places(), reach, now, true))
+    }
+
+    fn pick(
+        &self,
+        places: &[(usize, Place)],
+        reach: Reach,
+        now: Mono,
+        whatever: bool,
+    ) -> Option<Chosen> {
         let seen: Vec<Seen> = places
             .iter()
             .map(|(site, place)| Seen {
@@ -280,7 +303,8 @@ impl Addresses {
                 load: place.seat.weighed(self.rule.as_deref(), now),
             })
             .collect();
-        let at = pick(&seen, reach, self.is_panic(&seen), turn)?;
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let at = pick(&seen, reach, whatever || self.is_panic(&seen), turn)?;
         let (site, place) = &places[at];
         let weight = match self.rule {
             Some(_) => Weight::Send(place.seat.level.lock().epoch()),

@@ -37,7 +37,7 @@ const SCHEDULES: u64 = 2_000;
 const TOLD_MAX: usize = 3;
 
 /// Worlds that once broke a promise, and how.
-const KEPT: [(u64, &str); 10] = [
+const KEPT: [(u64, &str); 11] = [
     (
         6_855,
         "a success that could not be recorded was parked as never sent",
@@ -70,6 +70,10 @@ const KEPT: [(u64, &str); 10] = [
         "operators wanted a job of a gateway that was letting go: nobody was left to do it",
     ),
     (78_845, "the same, and the job was half done"),
+    (
+        11_977,
+        "every round of a call that was promised found all addresses ejected, and none tried one",
+    ),
 ];
 
 /// Lets one world run to its end; what was broken, and the story when it is wanted.

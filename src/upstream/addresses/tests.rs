@@ -153,6 +153,29 @@ async fn one_send_goes_to_an_ejected_url_that_has_just_shown_that_it_lives() {
 }
 
 #[tokio::test]
+async fn no_ejection_holds_a_round_back() {
+    let core = core();
+    let (_, addresses) = tool(&[endpoint(1)], Some(&rule()));
+    let addresses = addresses.unwrap();
+    for _ in 0..2 {
+        let mut chosen = addresses.choose_in_round(ANY, Mono(0)).unwrap();
+        chosen.seated.ended(status(500), &core);
+    }
+    assert!(addresses.choose(ANY, Mono(0)).is_none());
+    let mut probe = addresses.choose_in_round(ANY, Mono(0)).unwrap();
+    let mut beside = addresses.choose_in_round(ANY, Mono(0)).unwrap();
+    assert!(addresses.choose(ANY, Mono(0)).is_none());
+    assert_eq!(beside.seated.ended(status(200), &core), None);
+    assert!(
+        addresses.choose(ANY, Mono(0)).is_none(),
+        "its probe decides"
+    );
+    let returned = probe.seated.ended(status(200), &core);
+    assert_eq!(returned, Some(Change::Returned));
+    assert!(addresses.choose(ANY, Mono(0)).is_some());
+}
+
+#[tokio::test]
 async fn one_url_that_is_out_takes_nothing_until_one_send_has_brought_it_back() {
     let core = core();
     let (_, addresses) = tool(&[endpoint(1)], Some(&rule()));
