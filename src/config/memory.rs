@@ -38,7 +38,7 @@ const PARSED: usize = 16;
 /// The program, its tables and its logs.
 const GROUND: usize = 48 * MIB;
 
-/// SQLite: four connections with a cache each, and the statements.
+/// SQLite: four connections with a cache each, the statements, and the calls that were met lately.
 const SQLITE: usize = 32 * MIB;
 
 /// The operators' listener: answers under way, and what it reads of bodies.
