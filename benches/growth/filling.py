@@ -67,8 +67,13 @@ class Filler:
             "purge_at": str(now + ripe_in_ms),
             **self.small(),
         }
-        self.insert(count, lambda first, part: copy(
-            self.db, "calls", f"id = {self.settled}", replaced, first, part))
+        reply = {"call": f"{base} + i + 1", "kept_body": f"zeroblob({BODY_BYTES})"}
+
+        def insert(first, part):
+            copy(self.db, "calls", f"id = {self.settled}", replaced, first, part)
+            copy(self.db, "replies", f"call = {self.settled}", reply, first, part)
+
+        self.insert(count, insert)
         return base
 
     def dead_letters(self, count):

@@ -276,7 +276,7 @@ impl Addresses {
 
     /// The address for a send of the compensation queue, which no ejection holds back: its rounds
     /// are few and lie far apart, and what they do not try is tried by nobody. Where all that it
-    /// may go to are ejected it is the probe of one, or goes along while another probe is under way.
+    /// may go to are ejected it is the probe of one, or goes beside the probe under way.
     #[must_use]
     pub fn choose_in_round(&self, reach: Reach, now: Mono) -> Option<Chosen> {
         let probe = || {

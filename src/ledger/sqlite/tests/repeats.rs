@@ -274,11 +274,11 @@ fn memory_is_bounded_and_the_oldest_make_room() {
         },
         success: true,
     };
-    for n in 0..12 {
+    for n in 0..48 {
         settled(&ledger, &format!("c{n}"), large(200 * 1024));
         meets(&ledger, repeat(&format!("c{n}"), later(1)));
     }
-    assert!(!meets(&ledger, repeat("c11", later(2))).1);
+    assert!(!meets(&ledger, repeat("c47", later(2))).1);
     assert!(meets(&ledger, repeat("c0", later(2))).1);
     settled(&ledger, "larger", large(300 * 1024));
     meets(&ledger, repeat("larger", later(1)));
