@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::sqlite::{Options, SqliteLedger, Sync};
+use crate::ledger::story::Story;
 use crate::ledger::{Entry, OwnerTest, RowId, StoredUndo, Taker, Watch};
 
 #[derive(Clone, Debug)]
@@ -333,18 +334,15 @@ impl Walk {
         let ledger = &self.world.ledger;
         let mut all = String::new();
         for name in ["c0", "c1", "c2", "k0", "k1"] {
-            for mut story in ledger.stories(None, name.into()).wait().unwrap() {
-                story
-                    .past
-                    .iter_mut()
-                    .for_each(|life| sort(&mut life.history));
+            let stories = ledger.stories(None, name.into()).wait().unwrap();
+            let tell = |mut story: Story| {
+                let past = &mut story.past;
+                past.iter_mut().for_each(|life| sort(&mut life.history));
+                let (past, kin, aliases) = (&story.past, &story.kin, &story.aliases);
                 let call = told(story.call.clone());
-                sort(&mut story.call.history);
-                all += &format!(
-                    "{name} {call} {:#?}{:#?}{:#?}",
-                    story.past, story.kin, story.aliases
-                );
-            }
+                format!("{name} {call} {past:#?}{kin:#?}{aliases:#?}")
+            };
+            all += &in_order(stories.into_iter().map(tell));
         }
         let watch = |route: &str| Watch {
             route: route.into(),
@@ -355,11 +353,10 @@ impl Walk {
         let more = ledger.fold_alerts(Arc::clone(&watches), self.now, 999);
         assert!(!more.wait().unwrap());
         let mut untold = ledger.untold(watches).wait().unwrap();
-        // Which of many are named is the ledger's own business.
-        untold
-            .notes
-            .iter_mut()
-            .for_each(|note| note.examples.clear());
+        // Which of many are named, and which of an instant come first, is the ledger's business.
+        let notes = &mut untold.notes;
+        notes.iter_mut().for_each(|note| note.examples.clear());
+        notes.sort_by_key(|note| (Arc::clone(&note.route), format!("{:?}", note.event)));
         format!("{all}{untold:#?}")
     }
 
@@ -375,7 +372,7 @@ impl Walk {
                 .view(None, id(&format!("c{n}")))
                 .wait()
                 .unwrap();
-            all.extend(found.into_iter().map(told));
+            all += &in_order(found.into_iter().map(told));
             all.push('\n');
         }
         let page = self
@@ -407,6 +404,14 @@ fn news(n: u8) -> News {
         4 => receipt(Verdict::Success),
         _ => receipt(Verdict::Failed),
     }
+}
+
+/// Those of several clients in one order, each once: one may have an id by two of its names.
+fn in_order(told: impl Iterator<Item = String>) -> String {
+    let mut all: Vec<_> = told.collect();
+    all.sort();
+    all.dedup();
+    all.concat()
 }
 
 /// A call as text. The order of history within one instant is the ledger's own business.

@@ -194,7 +194,7 @@ fn discard(db: &Db, row: RowId, now: Wall) -> rusqlite::Result<()> {
 
 fn end_letter(db: &Db, row: RowId, life: u32, now: Wall, state: DeadState) -> rusqlite::Result<()> {
     let sql = "UPDATE dead_letter SET state = ?3, ended_at = ?4, next_retry_time = NULL, \
-               owner = NULL, lease_until = NULL WHERE call = ?1 AND life = ?2";
+               by_hand = 0, owner = NULL, lease_until = NULL WHERE call = ?1 AND life = ?2";
     db.conn
         .prepare_cached(sql)?
         .execute(params![row.0, life, state.as_str(), now.0])?;

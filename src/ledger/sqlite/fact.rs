@@ -191,7 +191,7 @@ fn end_dead_letter(db: &Db, fact: &Fact) -> rusqlite::Result<()> {
         Verdict::Failed => DeadState::Failed,
     };
     let sql = "UPDATE dead_letter SET state = ?3, ended_at = ?4, next_retry_time = NULL, \
-               owner = NULL, lease_until = NULL WHERE call = ?1 AND life = ?2";
+               by_hand = 0, owner = NULL, lease_until = NULL WHERE call = ?1 AND life = ?2";
     db.conn.prepare_cached(sql)?.execute(params![
         fact.row.0,
         fact.life,
