@@ -29,6 +29,17 @@ fn settled(ledger: &SqliteLedger, name: &str, news: News) -> Claim {
     claim
 }
 
+/// Notes what contradicts the call, which is told beside its row.
+fn contradicts(ledger: &SqliteLedger, claim: Claim) {
+    let differs = Entry::Differs {
+        at: later(2),
+        kind: crate::ledger::Contradiction::Receipt,
+        told: "FAILED".into(),
+    };
+    ledger.note(claim.row, claim.life, vec![differs]);
+    assert_eq!(ledger.ask("SELECT count(*) FROM differences"), 1);
+}
+
 fn repeat(name: &str, now: Wall) -> NewCall {
     NewCall { now, ..call(name) }
 }
@@ -89,13 +100,7 @@ fn a_receipt_that_was_read_is_read_from_memory_until_something_changes() {
             .is_empty()
     );
     assert_eq!(ledger.view(None, id("c")).wait().unwrap(), [first]);
-    let differs = Entry::Differs {
-        at: later(2),
-        kind: crate::ledger::Contradiction::Receipt,
-        told: "FAILED".into(),
-    };
-    ledger.note(claim.row, claim.life, vec![differs]);
-    assert_eq!(ledger.ask("SELECT count(*) FROM differences"), 1);
+    contradicts(&ledger, claim);
     let (changed, asked) = reads(&ledger, "c");
     assert_eq!((changed.differences.len(), asked), (1, true));
     // Whoever has only been read is judged by the writer when it is repeated.
@@ -213,13 +218,7 @@ fn what_changes_in_the_file_is_forgotten() {
     meets(&ledger, repeat("c", later(1)));
     assert!(!meets(&ledger, repeat("c", later(2))).1);
     // A contradiction is told beside the call.
-    let differs = Entry::Differs {
-        at: later(2),
-        kind: crate::ledger::Contradiction::Receipt,
-        told: "FAILED".into(),
-    };
-    ledger.note(claim.row, claim.life, vec![differs]);
-    assert_eq!(ledger.ask("SELECT count(*) FROM differences"), 1);
+    contradicts(&ledger, claim);
     let (known, asked) = meets(&ledger, repeat("c", later(3)));
     assert!(asked);
     assert_eq!(known.call.differences.len(), 1);
