@@ -138,8 +138,8 @@ impl Minter {
         id.put(b"-");
         id.put_decimal(at.0);
         id.put(b"-");
-        id.put_hex(u64::from(self.start), 4);
-        id.put_hex(u64::from(count), 8);
+        id.put_hex::<4>(u32::from(self.start));
+        id.put_hex::<8>(count);
         id.put(b"-");
         id.put(self.node.as_bytes());
         CallId::parse(id.bytes()).expect("prefix, digits and node are visible ASCII")
@@ -173,11 +173,12 @@ impl<const N: usize> Text<N> {
         self.len += part.len();
     }
 
-    fn put_hex(&mut self, n: u64, digits: usize) {
-        for at in (0..digits).rev() {
-            let digit = usize::try_from(n >> (4 * at) & 0xf).expect("four bits");
-            self.put(&b"0123456789abcdef"[digit..=digit]);
+    fn put_hex<const DIGITS: usize>(&mut self, n: u32) {
+        let mut digits = [0; DIGITS];
+        for (at, digit) in digits.iter_mut().rev().enumerate() {
+            *digit = b"0123456789abcdef"[(n >> (4 * at) & 0xf) as usize];
         }
+        self.put(&digits);
     }
 
     fn put_decimal(&mut self, n: i64) {

@@ -21,7 +21,7 @@ use crate::ledger::{Ledger, Owner};
 use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
-use crate::upstream::headers::Node;
+use crate::upstream::headers::{Caller, Node};
 
 pub mod accept;
 mod admit;
@@ -146,7 +146,7 @@ pub struct Request<B = Bytes> {
     /// Its body.
     pub body: B,
     /// Where the caller sits.
-    pub peer: std::net::SocketAddr,
+    pub caller: Arc<Caller>,
     /// The caller's protocol version.
     pub version: Version,
     /// Cancelled when this caller is gone, as the route's `on_client_gone` understands it.

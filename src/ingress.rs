@@ -8,7 +8,6 @@
 //! The doors of the house meet here: [`Door`] is what this room needs of the rooms below, small
 //! enough that the tests of this room bring their own.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,6 +22,7 @@ use crate::flow::told::{Problem, Told};
 use crate::flow::{Prefer, Watch};
 use crate::ledger::view::CallView;
 use crate::telemetry::metrics::RouteMetrics;
+use crate::upstream::headers::Caller;
 
 mod answer;
 pub mod body;
@@ -31,6 +31,7 @@ pub mod cores;
 mod floor;
 #[doc(hidden)]
 pub mod fuzzing;
+mod hush;
 mod identify;
 pub mod line;
 pub mod listener;
@@ -142,7 +143,7 @@ pub struct Request<R, B> {
     /// Its body.
     pub body: B,
     /// Where the caller sits.
-    pub peer: SocketAddr,
+    pub caller: Arc<Caller>,
     /// The caller's protocol version.
     pub version: Version,
     /// Cancelled when the caller is gone: a reset, or a write that failed. A FIN is a half-close

@@ -11,6 +11,9 @@
 //! and redirects.
 
 use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -67,7 +70,11 @@ pub use tunnel::{Opened, Tunnel, open as open_tunnel};
 ///
 /// The background runtime is a core like the others, with the next number.
 #[derive(Clone, Debug)]
-pub struct Core {
+pub struct Core(Arc<Shared>);
+
+/// What the clones of a [`Core`] share.
+#[derive(Clone, Debug)]
+pub struct Shared {
     /// Which shard of every pool is this core's.
     pub index: usize,
     /// The process's clock.
@@ -76,7 +83,35 @@ pub struct Core {
     pub wheel: Wheel,
     /// The memory that bodies may take; of all cores together.
     pub bodies: Bodies,
+    turns: Turns,
     runtime: Handle,
+}
+
+/// How often a runtime has asked the kernel what happened to its sockets: what is known of one that
+/// has come to rest is as fresh as the last turn since.
+///
+/// Counted by its runtime ([`Turns::count`]), and by none that does not know of it: then nothing is
+/// ever known, and every socket is looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Turns(Arc<AtomicU64>);
+
+impl Turns {
+    /// The kernel was asked.
+    pub fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn so_far(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Deref for Core {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
 }
 
 impl Core {
@@ -86,20 +121,29 @@ impl Core {
     /// Outside a tokio runtime.
     #[must_use]
     pub fn start(index: usize, clock: Clock) -> Self {
-        Self {
+        Self(Arc::new(Shared {
             index,
             clock,
             wheel: Wheel::start(),
             bodies: Bodies::default(),
+            turns: Turns::default(),
             runtime: Handle::current(),
-        }
+        }))
     }
 
     /// The same core, on which bodies take no more memory than `bodies` allows.
     #[must_use]
     pub fn within(self, bodies: &Bodies) -> Self {
         let bodies = bodies.clone();
-        Self { bodies, ..self }
+        let shared = Arc::unwrap_or_clone(self.0);
+        Self(Arc::new(Shared { bodies, ..shared }))
+    }
+
+    /// The same core, whose runtime counts its turns.
+    #[must_use]
+    pub fn turning(self, turns: Turns) -> Self {
+        let shared = Arc::unwrap_or_clone(self.0);
+        Self(Arc::new(Shared { turns, ..shared }))
     }
 
     /// Runs `task` on this core, from whichever thread.

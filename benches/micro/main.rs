@@ -3,7 +3,7 @@
 //! Times are this machine's; what a change does to them is what counts. `benches/instructions` has
 //! the whole path, and the gate.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,7 @@ use callgate::ledger::{
 };
 use callgate::telemetry::metrics::Metrics;
 use callgate::upstream::Answer;
+use callgate::upstream::headers::Caller;
 use callgate::upstream::receipt::fuzzing;
 use divan::{Bencher, black_box};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
@@ -127,7 +128,7 @@ fn key_of_a_template(bencher: Bencher) {
         authority: None,
         headers: fields(),
         body: Bytes::from_static(BODY),
-        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+        caller: Arc::new(Caller::at(Ipv4Addr::LOCALHOST.into())),
         version: Version::HTTP_11,
         gone: tokio_util::sync::CancellationToken::new(),
         received: Mono(0),

@@ -147,7 +147,7 @@ fn asked<B, C>(
         authority,
         headers: request.headers,
         body: body(request.body),
-        peer: request.peer,
+        caller: request.caller,
         version: request.version,
         gone,
         received: request.received,

@@ -384,13 +384,12 @@ impl Flow {
         if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
             fields.insert(HOST, host);
         }
-        let forwarded = headers::forwarded(request.peer.ip(), fields.get(HOST), "http");
         let hop = Hop {
             node: &self.node,
             version: request.version,
-            forwarded: &forwarded,
+            forwarded: request.caller.forwarded(fields.get(HOST)),
         };
-        headers::prepare(&mut fields, &request.route.conf.call_id.header, &hop);
+        headers::prepare(&mut fields, &request.route.conf.call_id.header, hop);
         fields
     }
 

@@ -3,7 +3,7 @@
 //! It becomes a request like a caller's and takes the same way; what makes it different is that it
 //! is promised: nobody else would send it. Deliberately absent: where it was written down.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use super::{Flow, Prefer, Request, Route, key};
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::time::Wall;
 use crate::ledger::StoredRequest;
+use crate::upstream::headers::Caller;
 
 /// Everything that makes a call of the gateway's own.
 #[derive(Clone, Debug)]
@@ -51,7 +52,7 @@ impl Flow {
             authority: errand.route.conf.matcher.host.clone(),
             headers: errand.request.headers.clone(),
             body: errand.request.body.clone(),
-            peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            caller: Arc::new(Caller::at(Ipv4Addr::LOCALHOST.into())),
             version: Version::HTTP_11,
             // Nobody can leave who was never there.
             gone: CancellationToken::new(),

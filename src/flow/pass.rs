@@ -115,11 +115,11 @@ impl Flow {
 
 impl Pass<'_> {
     async fn run(&mut self) -> Told {
-        let route = Arc::clone(&self.request.route);
+        let route: &Route = &self.request.route;
         let policy = &route.conf.policy;
         let (mut sends, mut cause, mut paid) = (0, None, None);
         for tries in 1u8.. {
-            match self.place(&route).await {
+            match self.place(route).await {
                 Some(Ok(place)) => self.held = Held::new(place, paid.take()),
                 None if tries == 1 => {
                     return self.told(Word::Refused, 0, Shown::Problem(allow::draining()));
@@ -134,14 +134,14 @@ impl Pass<'_> {
                     if sends == 1 && allow::is_fine(outcome) {
                         route.answered(self.now);
                     }
-                    self.held = std::mem::take(&mut self.held).ended(outcome, &route, self.core);
+                    self.held = std::mem::take(&mut self.held).ended(outcome, route, self.core);
                     cause = Some(outcome.cause());
                     (outcome, answer)
                 }
             };
             let through = answer.as_ref().is_some_and(reading::came_through_a_gateway);
             let wait = self.repeat_after(tries, outcome, policy);
-            let wait = wait.filter(|_| !through && (sends == 0 || self.pays(&route, &mut paid)));
+            let wait = wait.filter(|_| !through && (sends == 0 || self.pays(route, &mut paid)));
             match (wait, answer) {
                 (Some(wait), answer) => {
                     drop(answer);
@@ -204,7 +204,7 @@ impl Pass<'_> {
             max_kept: 0,
             mode: Mode::Pass,
         };
-        let route = Arc::clone(&self.request.route);
+        let route: &Route = &self.request.route;
         if let Some(cause) = cause {
             route.metrics.retries.inc(cause);
         }
@@ -251,10 +251,10 @@ impl Pass<'_> {
     }
 
     /// Where a send goes: anywhere, since it has no effects.
-    fn finds_address(&mut self, again: bool) -> Choice {
+    fn finds_address(&self, again: bool) -> Choice {
         let avoid = again.then_some(self.site);
         let reach = Reach::Any { avoid };
-        self.request.route.choose(reach, self.core.clock.mono())
+        self.request.route.choose(reach, self.now)
     }
 
     /// Sits down there; `None`: there is one address.

@@ -247,7 +247,7 @@ impl<'a, D: Door> Visit<'a, D> {
         let room = Arc::clone(self.origin.room);
         let mut request = self.collected(guest, std::convert::identity).await?;
         let until = accepted::Until::of(&mut request);
-        let tale = Tale::begin(&room, &request);
+        let tale = Tale::begin(&request);
         let named = (request.call_id.clone(), request.source);
         let gone = request.gone.clone();
         let running = room.floor.calls.token();
@@ -255,7 +255,7 @@ impl<'a, D: Door> Visit<'a, D> {
         let call = async move {
             let told = caught(room.door.call(&room.floor.core, request)).await;
             let told = told.unwrap_or_else(|panic| tale::panicked(named, &panic));
-            tale.end(&told);
+            tale.end(&room, &told);
             drop(running);
             (told, Some(turn))
         };
@@ -277,7 +277,7 @@ impl<'a, D: Door> Visit<'a, D> {
             let fate = Fate::watched();
             (self.arriving(guest, &fate), fate)
         };
-        let tale = Tale::begin(room, &request);
+        let tale = Tale::begin(&request);
         let named = (request.call_id.clone(), request.source);
         let _running = room.floor.calls.token();
         let told = caught(room.door.pass(&room.floor.core, request)).await;
@@ -286,7 +286,7 @@ impl<'a, D: Door> Visit<'a, D> {
             // The tool is not to blame for a request that never came to its end.
             told = *check::body_refused(told.call.as_ref(), fault);
         }
-        tale.end(&told);
+        tale.end(room, &told);
         Ok(told)
     }
 
@@ -333,11 +333,10 @@ impl<'a, D: Door> Visit<'a, D> {
     fn reading(&self, route: &D::Route) -> Reading {
         let floor = &self.origin.room.floor;
         Reading {
-            wheel: floor.core.wheel().clone(),
+            core: floor.core.tools().clone(),
             patience: floor.settings.limits.body_timeout,
             limit: self.limit(route).unwrap_or(usize::MAX),
             wire: Arc::clone(self.origin.wire),
-            bodies: floor.core.tools().bodies.clone(),
         }
     }
 
@@ -379,7 +378,7 @@ impl<D: Door> Origin<'_, D> {
             uri,
             headers,
             body,
-            peer: self.wire.peer(),
+            caller: Arc::clone(self.wire.caller()),
             version,
             gone: self.wire.gone_of_request(),
             line: self.wire.line(),

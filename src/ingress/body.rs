@@ -15,10 +15,11 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
+use super::hush;
 use super::wire::Wire;
-use crate::clock::{Wheel, wheel};
+use crate::clock::wheel;
 use crate::flow::told::{BodyError, Stream};
-use crate::upstream::{Bodies, Full};
+use crate::upstream::{self, Full};
 
 /// How much of a collected body restarts the wait: about 2 KiB/s at the default timeout, slower
 /// than any network that can carry a call at all.
@@ -75,7 +76,7 @@ pub(super) struct Fate(Option<Arc<OnceLock<Fault>>>);
 
 /// The wait for the next piece. No timer exists until a piece is really missing.
 struct Pace {
-    wheel: Wheel,
+    core: upstream::Core,
     patience: Duration,
     /// Bytes that restart the wait.
     enough: usize,
@@ -86,15 +87,14 @@ struct Pace {
 /// How a body is read.
 #[derive(Clone)]
 pub(super) struct Reading {
-    pub(super) wheel: Wheel,
+    /// Where its waits are, and where room for it is taken when it is collected.
+    pub(super) core: upstream::Core,
     /// `limits.body_timeout`.
     pub(super) patience: Duration,
     /// The longest body taken: `body.max_request` for one that is collected.
     pub(super) limit: usize,
     /// Where it comes from.
     pub(super) wire: Arc<Wire>,
-    /// Where room for it is taken when it is collected.
-    pub(super) bodies: Bodies,
 }
 
 impl Arriving {
@@ -104,14 +104,13 @@ impl Arriving {
 
     fn paced(body: Incoming, reading: Reading, fate: Fate, enough: usize) -> Self {
         let Reading {
-            wheel,
+            core,
             patience,
             limit,
             wire,
-            bodies: _,
         } = reading;
         let pace = Pace {
-            wheel,
+            core,
             patience,
             enough,
             came: 0,
@@ -168,7 +167,13 @@ impl Arriving {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyProblem>>> {
-        let Poll::Ready(next) = Pin::new(&mut self.body).poll_frame(cx) else {
+        let polled = hush::taken(
+            &mut self.body,
+            cx,
+            |body, cx| Pin::new(body).poll_frame(cx),
+            |body| !body.is_end_stream(),
+        );
+        let Poll::Ready(next) = polled else {
             ready!(self.pace.poll_too_slow(cx));
             return Poll::Ready(Some(Err(BodyProblem::TooSlow)));
         };
@@ -222,7 +227,7 @@ impl Pace {
     fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let wait = self
             .wait
-            .get_or_insert_with(|| self.wheel.sleep(self.patience));
+            .get_or_insert_with(|| self.core.wheel.sleep(self.patience));
         Pin::new(wait).poll(cx)
     }
 
@@ -243,16 +248,15 @@ pub(super) async fn collect(body: Incoming, reading: Reading) -> Result<Bytes, B
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
-    let bodies = reading.bodies.clone();
     let mut body = Arriving::paced(body, reading, Fate::default(), SLICE);
     let Some(first) = next_data(&mut body).await? else {
         return Ok(Bytes::new());
     };
     // The common case: the body came with its head, in one piece, and is not copied.
     if body.is_end_stream() {
-        return Ok(bodies.keep(first)?);
+        return Ok(body.pace.core.bodies.keep(first)?);
     }
-    let mut whole = bodies.gather();
+    let mut whole = body.pace.core.bodies.gather();
     let mut next = Some(first);
     while let Some(piece) = next {
         let rest = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);

@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Wheel};
-use crate::upstream::{self, Bodies};
+use crate::upstream::{self, Bodies, Turns};
 
 /// How long a stopping core waits for blocking work, of which there is none in a call.
 const STOP_WAIT: Duration = Duration::from_millis(100);
@@ -50,9 +50,11 @@ impl Core {
         &self.0.tools
     }
 
-    fn on(runtime: &Runtime, index: usize, clock: Clock, bodies: &Bodies) -> Self {
+    fn on(runtime: &Runtime, index: usize, clock: Clock, bodies: &Bodies, turns: Turns) -> Self {
         let _inside = runtime.enter();
-        let tools = upstream::Core::start(index, clock).within(bodies);
+        let tools = upstream::Core::start(index, clock)
+            .within(bodies)
+            .turning(turns);
         Self(Arc::new(State {
             tools,
             connections: AtomicUsize::new(0),
@@ -138,9 +140,15 @@ fn start_one(
     let (ready, started) = mpsc::sync_channel(1);
     let name = format!("callgate-core-{index}");
     let thread = std::thread::Builder::new().name(name).spawn(move || {
-        match Builder::new_current_thread().enable_all().build() {
+        let turns = Turns::default();
+        let counted = turns.clone();
+        let built = Builder::new_current_thread()
+            .enable_all()
+            .on_thread_unpark(move || counted.count())
+            .build();
+        match built {
             Ok(runtime) => {
-                let core = Core::on(&runtime, index, clock, &bodies);
+                let core = Core::on(&runtime, index, clock, &bodies, turns);
                 // Nobody listens only when the start of the cores was given up.
                 drop(ready.send(Ok(core)));
                 runtime.block_on(stop.cancelled());

@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 
 use super::Door;
 use super::answer::{Room, answer};
+use super::hush::Hushed;
 use super::seat::Seat;
 use super::streams::{Excess, Taken};
 use super::wire::{Socket, Wire};
@@ -107,10 +108,8 @@ async fn serve_http1<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
     let (of_tunnel, core) = (Arc::clone(&wire), room.floor.core.clone());
     let service =
         service_fn(move |request| answer(Arc::clone(&of_requests), Arc::clone(&wire), request));
-    let ended = http1_builder(&settings.limits)
-        .serve_connection(io, service)
-        .with_upgrades()
-        .await;
+    let connection = http1_builder(&settings.limits).serve_connection(io, service);
+    let ended = Hushed::new(connection.with_upgrades()).await;
     if let Err(error) = ended
         && error.is_parse()
     {

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::line::Line;
 use super::streams::{Excess, Streams};
 use super::tunnel::Switch;
+use crate::upstream::headers::Caller;
 use crate::upstream::{Frames, Passed};
 
 /// Bytes of an unread upload that are thrown away so that the answer is not lost to a reset.
@@ -51,6 +52,7 @@ pub(super) enum Phase {
 pub(super) struct Wire {
     stream: TcpStream,
     peer: SocketAddr,
+    caller: Arc<Caller>,
     /// Cancelled by a reset or a failed write.
     gone: CancellationToken,
     /// HTTP/2: reads say nothing about requests.
@@ -98,6 +100,7 @@ impl Wire {
         Arc::new(Self {
             stream,
             peer,
+            caller: Arc::new(Caller::at(peer.ip())),
             gone: CancellationToken::new(),
             multiplexed: AtomicBool::new(false),
             requests: AtomicU32::new(0),
@@ -129,6 +132,11 @@ impl Wire {
 
     pub(super) const fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// The caller as the tools hear of it.
+    pub(super) const fn caller(&self) -> &Arc<Caller> {
+        &self.caller
     }
 
     pub(super) const fn gone(&self) -> &CancellationToken {

@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 use super::answer::{self, Answer};
 use super::dial::{self, DialError};
 use super::http2::{self, Reached, Slot};
-use super::pool::{Conn, Lease};
+use super::pool::{Conn, Lease, Trust};
 use super::reading::Source;
 use super::sending::{self, Sent};
 use super::wire::Line;
@@ -323,7 +323,11 @@ impl Course {
             first,
         } = self;
         let head_only = request.method == Method::HEAD;
-        let mut pooled = first.or_else(|| to.pool.take(&core));
+        let trust = match terms.mode {
+            Mode::Pass => Trust::LastTurn,
+            Mode::Auto | Mode::Stream | Mode::Collect => Trust::Nothing,
+        };
+        let mut pooled = first.or_else(|| to.pool.take(&core, trust));
         loop {
             let mut conn = match pooled.take() {
                 Some(conn) => conn,
@@ -342,7 +346,7 @@ impl Course {
             let sent = sending::send(&core, &mut conn, request, &grip).await;
             let (message, error) = match sent {
                 Sent::Answered(head, body) => {
-                    let lease = Lease::new(&core, &to, conn);
+                    let lease = Lease::new(core, to, conn);
                     let ended = match answer::at_once(lease, head, body, terms, head_only) {
                         Ok(ended) => Ok(ended),
                         Err(rest) => {

@@ -18,7 +18,7 @@ use crate::config::route::HostMode;
 mod node;
 mod trailers;
 
-pub use node::{Node, forwarded};
+pub use node::{Caller, Node};
 pub use trailers::Trailers;
 
 /// Identity of the call, unless the route names another field.
@@ -53,14 +53,14 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
 /// Where the request came from, as `Via` and `Forwarded` say it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Hop<'a> {
     /// This gateway.
     pub node: &'a Node,
     /// The version of the caller's request.
     pub version: Version,
-    /// One `Forwarded` element ([`forwarded`]); made once per connection and host.
-    pub forwarded: &'a HeaderValue,
+    /// One `Forwarded` element ([`Caller::forwarded`]).
+    pub forwarded: HeaderValue,
 }
 
 /// What one send says about its call.
@@ -98,11 +98,11 @@ pub enum Length {
 ///
 /// `id_field` is the route's field for the call id; a `Connection` field that nominates it, or
 /// another field the call needs, does not strip it.
-pub fn prepare(headers: &mut HeaderMap, id_field: &HeaderName, hop: &Hop<'_>) {
+pub fn prepare(headers: &mut HeaderMap, id_field: &HeaderName, hop: Hop<'_>) {
     let is_stale = |name: &HeaderName| is_of_a_send(name) || *name == PROXY_STATUS;
     strip(headers, |name| is_protected(name, id_field), is_stale);
     headers.append(VIA, hop.node.via(hop.version));
-    headers.append(FORWARDED, hop.forwarded.clone());
+    headers.append(FORWARDED, hop.forwarded);
 }
 
 /// Once per send, on prepared fields or those of the last send: names the call and the send, sets

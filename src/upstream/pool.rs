@@ -77,6 +77,19 @@ struct Shard {
 struct Resting {
     conn: Conn,
     until: Mono,
+    /// How often the core had asked the kernel by then.
+    turns: u64,
+}
+
+/// How sure one has to be that a resting connection is alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// A request that dies on it costs a question or more: the socket is looked at, each time.
+    Nothing,
+    /// A repeat does no harm: nothing was heard of it when the kernel was last asked, and that was
+    /// after it came to rest. A turn under load is a millisecond, as long as many a way to a tool,
+    /// and the look is a system call of five.
+    LastTurn,
 }
 
 /// What an answer has left of its connection.
@@ -112,6 +125,12 @@ impl Conn {
     pub(super) fn is_usable(&self) -> bool {
         let ready = self.http.as_ref().is_none_or(|http| http.sender.is_ready());
         ready && self.line.is_quiet()
+    }
+
+    /// Whether nothing was heard of an idle connection when the kernel was last asked; only of a
+    /// plain one that is known without asking.
+    fn is_silent(&self) -> bool {
+        self.http.is_none() && self.line.is_silent()
     }
 
     /// Whether an idle connection has died. hyper looks by itself; a plain one is looked at here.
@@ -153,12 +172,19 @@ impl Pool {
         self.distrusted.fetch_max(left.0, Ordering::Relaxed);
     }
 
-    /// An idle connection of this core, looked at and found silent.
-    pub(super) fn take(&self, core: &Core) -> Option<Conn> {
+    /// An idle connection of this core, found silent.
+    pub(super) fn take(&self, core: &Core, trust: Trust) -> Option<Conn> {
         loop {
-            let Resting { mut conn, until } = self.shard(core).lock().resting.pop_back()?;
+            let resting = self.shard(core).lock().resting.pop_back()?;
+            let Resting {
+                mut conn,
+                until,
+                turns,
+            } = resting;
             let distrusted = Mono(self.distrusted.load(Ordering::Relaxed));
-            if conn.is_usable() && until > distrusted.after(self.idle) {
+            let heard = trust == Trust::LastTurn && turns != core.turns.so_far();
+            let alive = (heard && conn.is_silent()) || conn.is_usable();
+            if alive && until > distrusted.after(self.idle) {
                 conn.reused = true;
                 return Some(conn);
             }
@@ -189,7 +215,11 @@ impl Pool {
         } else {
             None
         };
-        shard.resting.push_back(Resting { conn, until });
+        shard.resting.push_back(Resting {
+            conn,
+            until,
+            turns: core.turns.so_far(),
+        });
         let start = !std::mem::replace(&mut shard.swept, true);
         drop(shard);
         if over.is_some() {
@@ -220,12 +250,8 @@ impl Pool {
 }
 
 impl Lease {
-    pub(super) fn new(core: &Core, to: &Arc<Destination>, conn: Conn) -> Self {
-        Self::Conn(ConnLease {
-            core: core.clone(),
-            to: Arc::clone(to),
-            conn,
-        })
+    pub(super) const fn new(core: Core, to: Arc<Destination>, conn: Conn) -> Self {
+        Self::Conn(ConnLease { core, to, conn })
     }
 
     pub(super) const fn core(&self) -> &Core {

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
@@ -34,6 +34,16 @@ impl Transport {
         match SockRef::from(tcp).peek(&mut byte) {
             Ok(_) => false,
             Err(e) => e.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
+
+    /// Whether the runtime has heard nothing of the socket since it was last read: no bytes, no
+    /// end, no error. It hears when it next asks the kernel. `false` is no answer.
+    pub(super) fn is_silent(&self) -> bool {
+        match self {
+            Self::Plain(tcp) => tcp.try_io(Interest::READABLE, || Ok(())).is_err(),
+            // What TLS has read ahead is not the socket's to know.
+            Self::Tls(_) | Self::StandIn(_) => false,
         }
     }
 

@@ -98,7 +98,7 @@ impl Held {
         let Some(conn) = self.0.take() else {
             return Ended::Unclear(Unclear::Disconnect);
         };
-        let lease = Lease::new(core, to, conn);
+        let lease = Lease::new(core.clone(), Arc::clone(to), conn);
         let (parts, body) = response.into_parts();
         let head = Head {
             status: parts.status,

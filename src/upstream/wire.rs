@@ -160,6 +160,13 @@ impl Line {
         nothing_left && state.transport.as_ref().is_some_and(Transport::is_quiet)
     }
 
+    /// Whether nothing was heard of an idle socket when the kernel was last asked about it; no
+    /// system call.
+    pub(super) fn is_silent(&self) -> bool {
+        let state = self.0.lock();
+        state.transport.as_ref().is_some_and(Transport::is_silent)
+    }
+
     /// Closes with a reset: linger 0, so that unsent bytes die. The socket is gone on return.
     pub(super) fn reset(&self) {
         let mut state = self.0.lock();

@@ -1,7 +1,7 @@
 //! The callers: they send, wait as long as they like, leave, and send again under the same id, or
 //! under none at all and get a new one each time. A crash of the gateway cuts their connection.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use callgate::call::id::{CallId, ClientName, IdSource};
 use callgate::call::time::Mono;
 use callgate::flow::told::{Shown, Told, Word};
 use callgate::flow::{PassBody, Request, accept};
+use callgate::upstream::headers;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Version};
 use http_body_util::BodyExt;
@@ -178,7 +179,7 @@ async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
         authority,
         headers,
         body,
-        peer,
+        caller,
         version,
         gone,
         received,
@@ -197,7 +198,7 @@ async fn asked(gateway: Arc<Gateway>, request: Request) -> Told {
         authority,
         headers,
         body: PassBody::Whole(body),
-        peer,
+        caller,
         version,
         gone,
         received,
@@ -243,7 +244,7 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
         authority: None,
         headers,
         body: Bytes::from(script.wants.clone()),
-        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 4_000)),
+        caller: Arc::new(headers::Caller::at(Ipv4Addr::LOCALHOST.into())),
         version: Version::HTTP_11,
         gone,
         received: gateway.flow.clock.mono(),

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use callgate::ledger::{Ledger, Owner};
 use callgate::telemetry::labels::Denied;
 use callgate::telemetry::metrics::Metrics;
 use callgate::telemetry::readiness::Readiness;
-use callgate::upstream::headers::Node;
+use callgate::upstream::headers::{Caller, Node};
 use callgate::upstream::{Core, Dialling, StandIn, StandInDialer};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Version};
@@ -271,7 +271,7 @@ fn request(flow: &Flow, n: u64) -> Request {
         authority: None,
         headers: HeaderMap::new(),
         body: Bytes::from_static(b"{}"),
-        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 4_000)),
+        caller: Arc::new(Caller::at(Ipv4Addr::LOCALHOST.into())),
         version: Version::HTTP_11,
         gone: CancellationToken::new(),
         received: flow.clock.mono(),

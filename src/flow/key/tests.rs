@@ -1,6 +1,6 @@
 //! Keys from headers, bodies, paths and queries.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use http::uri::PathAndQuery;
@@ -14,6 +14,7 @@ use crate::config;
 use crate::flow::Prefer;
 use crate::flow::Routes;
 use crate::telemetry::metrics::Metrics;
+use crate::upstream::headers::Caller;
 
 /// The tracking number, date and scene of a daily query, joined without separators.
 const PARCEL: &str = r#"{ "trackingNo": "SF1234567890", "batchDate": "2026-10-12", "n": 7 }"#;
@@ -40,7 +41,7 @@ fn request(keys: &str, target: &str, fields: &[(&'static str, &str)], body: &str
         authority: None,
         headers,
         body: Bytes::from(body.to_owned()),
-        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+        caller: Arc::new(Caller::at(Ipv4Addr::LOCALHOST.into())),
         version: Version::HTTP_11,
         gone: CancellationToken::new(),
         received: Mono(0),

@@ -1,6 +1,6 @@
 //! Windows by the calendar, and calls that are repeated past the end of theirs, in virtual time.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{Ledger, Owner};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
-use crate::upstream::headers::Node;
+use crate::upstream::headers::{Caller, Node};
 use crate::upstream::{Core, Pipe, StandIn};
 
 /// The keys of `{text}{window}` first seen at these times, in Berlin.
@@ -184,7 +184,7 @@ impl World {
             authority: None,
             headers,
             body: Bytes::new(),
-            peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            caller: Arc::new(Caller::at(Ipv4Addr::LOCALHOST.into())),
             version: Version::HTTP_11,
             gone: CancellationToken::new(),
             received: self.flow.clock.mono(),

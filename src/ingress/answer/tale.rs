@@ -18,26 +18,25 @@ use crate::telemetry::metrics::{InFlight, RouteMetrics};
 /// A request at the door.
 pub(super) struct Tale<R: Faced> {
     route: Arc<R>,
-    clock: Clock,
     received: Mono,
     ended: bool,
     _in_flight: InFlight,
 }
 
 impl<R: Faced> Tale<R> {
-    pub(super) fn begin<D: Door<Route = R>, B>(room: &Room<D>, request: &Request<R, B>) -> Self {
+    pub(super) fn begin<B>(request: &Request<R, B>) -> Self {
         Self {
             route: Arc::clone(&request.route),
-            clock: room.settings().clock.clone(),
             received: request.received,
             ended: false,
             _in_flight: request.route.metrics().in_flight(),
         }
     }
 
-    pub(super) fn end(mut self, told: &Told) {
+    pub(super) fn end<D: Door<Route = R>>(mut self, room: &Room<D>, told: &Told) {
         self.ended = true;
-        note(self.route.metrics(), told, &self.clock, self.received);
+        let clock = &room.settings().clock;
+        note(self.route.metrics(), told, clock, self.received);
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use bytes::{BufMut, BytesMut};
 use http::header::{HeaderValue, VIA};
 use http::{HeaderMap, Version};
+use parking_lot::Mutex;
 
 /// The gateway as `Via` names it: `callgate-` and the configured node.
 #[derive(Clone, Debug)]
@@ -75,12 +76,42 @@ impl Node {
     }
 }
 
-/// One `Forwarded` element (RFC 7239): who called, under which host, over what.
-///
-/// A host that cannot be quoted is left out. Written byte by byte, because it is made for every
-/// request and formatting an address costs more than all the rest of the field.
-#[must_use]
-pub fn forwarded(peer: IpAddr, host: Option<&HeaderValue>, proto: &str) -> HeaderValue {
+/// Where a caller's connection comes from, as `Forwarded` says it. Nearly all requests of one
+/// connection name one host, so the last element is kept.
+#[derive(Debug)]
+pub struct Caller {
+    address: IpAddr,
+    last: Mutex<Option<(Option<HeaderValue>, HeaderValue)>>,
+}
+
+impl Caller {
+    /// A caller at this address.
+    #[must_use]
+    pub const fn at(address: IpAddr) -> Self {
+        Self {
+            address,
+            last: Mutex::new(None),
+        }
+    }
+
+    /// One `Forwarded` element (RFC 7239): who called, under which host, over `http`.
+    #[must_use]
+    pub fn forwarded(&self, host: Option<&HeaderValue>) -> HeaderValue {
+        let mut last = self.last.lock();
+        if let Some((of, element)) = &*last
+            && of.as_ref() == host
+        {
+            return element.clone();
+        }
+        let element = forwarded(self.address, host, "http");
+        *last = Some((host.cloned(), element.clone()));
+        element
+    }
+}
+
+/// A host that cannot be quoted is left out. Written byte by byte, because formatting an address
+/// costs more than all the rest of the field.
+pub(super) fn forwarded(peer: IpAddr, host: Option<&HeaderValue>, proto: &str) -> HeaderValue {
     let host = host.map(HeaderValue::as_bytes);
     let room = FIXED + host.map_or(0, <[u8]>::len) + proto.len();
     let mut text = BytesMut::with_capacity(room);

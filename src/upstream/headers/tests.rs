@@ -29,13 +29,12 @@ fn tool(change: impl FnOnce(&mut Upstream)) -> std::sync::Arc<Tool> {
 
 fn prepared(mut headers: HeaderMap, id_field: &HeaderName) -> HeaderMap {
     let node = Node::new("n1");
-    let forwarded = HeaderValue::from_static("for=192.0.2.9;host=h;proto=http");
     let hop = Hop {
         node: &node,
         version: Version::HTTP_11,
-        forwarded: &forwarded,
+        forwarded: HeaderValue::from_static("for=192.0.2.9;host=h;proto=http"),
     };
-    prepare(&mut headers, id_field, &hop);
+    prepare(&mut headers, id_field, hop);
     headers
 }
 
@@ -360,10 +359,24 @@ fn forwarded_quotes_what_is_no_token() {
     ];
     for (peer, name, expected) in table {
         let name = name.map(host);
-        assert_eq!(
-            forwarded(peer.parse().unwrap(), name.as_ref(), "http"),
-            expected
-        );
+        let caller = Caller::at(peer.parse().unwrap());
+        assert_eq!(caller.forwarded(name.as_ref()), expected);
+    }
+}
+
+#[test]
+fn forwarded_names_the_host_of_this_request_and_not_of_the_last() {
+    let caller = Caller::at([192, 0, 2, 7].into());
+    let (a, b) = (HeaderValue::from_static("a"), HeaderValue::from_static("b"));
+    for (host, expected) in [
+        (Some(&a), "for=192.0.2.7;host=a;proto=http"),
+        (Some(&a), "for=192.0.2.7;host=a;proto=http"),
+        (Some(&b), "for=192.0.2.7;host=b;proto=http"),
+        (None, "for=192.0.2.7;proto=http"),
+        (None, "for=192.0.2.7;proto=http"),
+        (Some(&a), "for=192.0.2.7;host=a;proto=http"),
+    ] {
+        assert_eq!(caller.forwarded(host), expected);
     }
 }
 
