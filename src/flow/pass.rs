@@ -121,10 +121,11 @@ impl Pass<'_> {
         for tries in 1u8.. {
             match self.place(route).await {
                 Some(Ok(place)) => self.held = Held::new(place, paid.take()),
-                None if tries == 1 => {
-                    return self.told(Word::Refused, 0, Shown::Problem(allow::draining()));
+                None => return self.turned_away(sends, allow::draining()),
+                Some(Err(())) => {
+                    let full = allow::overloaded(&self.flow.metrics, Repeat::Safe, Sent::No);
+                    return self.turned_away(sends, full);
                 }
-                Some(Err(())) | None => return self.without_a_place(sends),
             }
             let (outcome, answer) = match self.finds_address(sends > 0) {
                 Choice::Out => (self.held_back(), None),
@@ -184,10 +185,27 @@ impl Pass<'_> {
         true
     }
 
-    fn without_a_place(&self, sends: u8) -> Told {
-        let sent = if sends == 0 { Sent::No } else { Sent::Maybe };
-        let problem = allow::overloaded(&self.flow.metrics, Repeat::Safe, sent);
-        self.told(Word::Refused, sends, Shown::Problem(problem))
+    /// Refused before its first send, or given up between two.
+    fn turned_away(&self, sends: u8, mut problem: Problem) -> Told {
+        let mut word = Word::Refused;
+        if sends > 0 {
+            problem.repeat = Repeat::Safe;
+            problem.sent = Sent::No;
+        }
+        if self.may_have_arrived() {
+            word = Word::Unresolved;
+            problem.sent = Sent::Maybe;
+            problem.detail = "An earlier send may have reached the tool, and it is not sent again \
+                              now. The request has no effects; repeat it a little later."
+                .to_owned();
+        }
+        self.told(word, sends, Shown::Problem(problem))
+    }
+
+    /// Whether a send that has ended may have reached the tool.
+    fn may_have_arrived(&self) -> bool {
+        let left = |line: &AttemptLine| !matches!(line.outcome, Outcome::NotSent(_));
+        self.lines.iter().any(left)
     }
 
     async fn send(
@@ -357,8 +375,7 @@ impl Pass<'_> {
     }
 
     fn failed(&self, n: u8, outcome: Outcome) -> Told {
-        let left = |line: &AttemptLine| !matches!(line.outcome, Outcome::NotSent(_));
-        let earlier = self.lines.iter().any(left);
+        let earlier = self.may_have_arrived();
         let (code, detail, sent) = match outcome {
             Outcome::NotSent(
                 NotSent::Connect | NotSent::Tls | NotSent::HandedBack | NotSent::Refused,
@@ -380,7 +397,12 @@ impl Pass<'_> {
         };
         let detail = format!("{detail} The request has no effects; repeat it at any time.");
         let problem = Problem::new(code, detail, sent, Repeat::Safe);
-        self.told(Word::Refused, n, Shown::Problem(problem))
+        // Nothing was refused that may have arrived: nobody knows.
+        let word = match sent {
+            Sent::No => Word::Refused,
+            Sent::Maybe | Sent::Yes | Sent::Unknown => Word::Unresolved,
+        };
+        self.told(word, n, Shown::Problem(problem))
     }
 
     fn told(&self, word: Word, n: u8, shown: Shown) -> Told {

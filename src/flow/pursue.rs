@@ -5,13 +5,17 @@
 //! After a crash in between, the receipt tells.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use dashmap::DashMap;
 
 use super::Flow;
 use super::call::Call;
 use crate::call::id::CallId;
 use crate::ledger::{
-    Contradiction, Entry, Fact, FactWritten, Intention, LedgerError, Pending, Verdict, Written,
+    CallView, Contradiction, DeadState, Entry, Fact, FactWritten, Intention, LedgerError, News,
+    Pending, RowId, SettledBy, Settlement, Verdict, Written,
 };
 use crate::telemetry::labels::Difference;
 use crate::telemetry::metrics::RouteMetrics;
@@ -22,14 +26,79 @@ const REPEAT_FIRST: Duration = Duration::from_millis(100);
 /// The longest gap between two repeats of a record.
 const REPEAT_MAX: Duration = Duration::from_secs(10);
 
+/// Successes whose record is on its way. Their callers have been told, or are about to be, so the
+/// gateway's own receipts must not say less. A failure is told by nobody before it is durable.
+#[derive(Debug, Default)]
+pub(super) struct Pursued {
+    facts: DashMap<(RowId, u32), Fact>,
+    /// How many have left: what a reader saw of the ledger before that may lack them.
+    left: AtomicU64,
+}
+
+impl Pursued {
+    /// How many have left so far.
+    pub(super) fn left(&self) -> u64 {
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// Adds to an unsettled call what is on its way to its record; whether there was anything.
+    pub(super) fn complete(&self, call: &mut CallView) -> bool {
+        let letter = call.dead_letter.as_ref().map(|letter| letter.state);
+        let is_undone = matches!(letter, Some(DeadState::Reversing | DeadState::Reversed));
+        if call.settled.is_some() || is_undone {
+            return false;
+        }
+        let Some(fact) = self.facts.get(&(call.row, call.life)) else {
+            return false;
+        };
+        let (by, reply, document) = match &fact.news {
+            News::Answer { n, reply, .. } | News::Unbinding { n, reply } => {
+                (SettledBy::Answer(*n), Some(reply.clone()), None)
+            }
+            News::Receipt {
+                reply, document, ..
+            } => (SettledBy::Receipt, reply.clone(), document.clone()),
+        };
+        let verdict = fact.news.verdict();
+        call.state = verdict.state();
+        call.updated_at = fact.now;
+        call.settled = Some(Settlement {
+            verdict,
+            by,
+            at: fact.now,
+            reply,
+            document,
+        });
+        if let Some(letter) = &mut call.dead_letter {
+            letter.state = DeadState::Settled;
+            letter.next_retry_time = None;
+        }
+        true
+    }
+
+    fn enter(&self, fact: &Fact) {
+        if fact.news.verdict() == Verdict::Success {
+            self.facts.insert((fact.row, fact.life), fact.clone());
+        }
+    }
+
+    fn leave(&self, fact: &Fact) {
+        if self.facts.remove(&(fact.row, fact.life)).is_some() {
+            self.left.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
 impl Flow {
     /// Writes a fact in the background, for as long as it takes.
     pub(super) fn pursue(self: &Arc<Self>, fact: Fact, call: &Call) {
+        self.calls.pursued.enter(&fact);
         let first = self.ledger.fact(fact.clone());
         let (call_id, metrics) = (call.call_id.clone(), Arc::clone(&call.route.metrics));
         let flow = Arc::clone(self);
         self.background(async move {
             let written = until_written(&call_id, first, || flow.ledger.fact(fact.clone())).await;
+            flow.calls.pursued.leave(&fact);
             if let Some(written) = written {
                 differs(&call_id, &metrics, written);
             }

@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 
 use super::record;
 use super::told::{Shown, Word};
-use crate::call::code::Code;
+use crate::call::code::{Code, Sent};
 use crate::call::outcome::{NotSent, Outcome, Reading};
 use crate::call::receipt::State;
 use crate::config::route::{Accepted, Route, UpstreamKind};
@@ -120,8 +120,19 @@ fn refused(status: StatusCode, body: &[u8]) -> Outcome {
         StatusCode::CONFLICT if !is_other_conflict(body) => {
             Outcome::Answered(Reading::Pending(status))
         }
+        // What a gateway of an earlier version wrote of a request that it did not record.
+        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT if may_have_arrived(body) => {
+            Outcome::Answered(Reading::Pending(status))
+        }
         _ => Outcome::Answered(Reading::Unbinding(status)),
     }
+}
+
+/// Whether a problem says that the tool may have been sent the call.
+fn may_have_arrived(body: &[u8]) -> bool {
+    let at = JsonPointer::parse("/sent").expect("it is one");
+    let sent = Json::read(body).and_then(|problem| problem.text(&at));
+    sent.ok().flatten().as_deref() == Some(Sent::Maybe.as_str())
 }
 
 /// Whether a 409 is certainly none of those that leave the call open.

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::alike::{Alikes, Stand};
 use super::driven::Driven;
+use super::pursue::Pursued;
 use super::told::Told;
 use crate::call::id::{CallId, ClientName, Fingerprint};
 use crate::call::step::Event;
@@ -32,6 +33,8 @@ pub struct Calls {
     hash: [RandomState; 2],
     /// Dead letters that are being driven, by a round or for a repeat.
     pub(super) driven: Arc<Driven>,
+    /// Ends whose record is on its way.
+    pub(super) pursued: Pursued,
 }
 
 /// What a request asks for: the call it names, and what makes it the same request.

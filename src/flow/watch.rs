@@ -79,12 +79,33 @@ impl Flow {
         id: &CallId,
     ) -> Result<Option<CallView>, LedgerError> {
         for name in std::iter::once(client).chain(client.formerly()) {
-            let found = self.ledger.view(Some(name.clone()), id.clone());
-            if let Some(call) = found.await?.into_iter().next() {
+            if let Some(call) = self.as_told(name, id).await? {
                 return Ok(Some(call));
             }
         }
         Ok(None)
+    }
+
+    /// The call with this id as its caller knows it: a success that was told counts, even if its
+    /// record is still on its way.
+    async fn as_told(
+        &self,
+        client: &ClientName,
+        id: &CallId,
+    ) -> Result<Option<CallView>, LedgerError> {
+        loop {
+            let pursued = &self.calls.pursued;
+            let before = pursued.left();
+            let found = self.ledger.view(Some(client.clone()), id.clone()).await?;
+            let Some(mut call) = found.into_iter().next() else {
+                return Ok(None);
+            };
+            // What left between the two looks is in the ledger by now.
+            let known = call.settled.is_some() || pursued.complete(&mut call);
+            if known || pursued.left() == before {
+                return Ok(Some(call));
+            }
+        }
     }
 }
 

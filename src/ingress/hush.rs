@@ -7,7 +7,7 @@
 //! is dropped. Only those: another thread's, or one while there is more to fetch, goes where it
 //! went.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -16,15 +16,14 @@ use parking_lot::Mutex;
 
 thread_local! {
     /// What this thread takes out of a body's channel, if it does so now.
-    static TAKING: Cell<Taking> = const { Cell::new(Taking::Nothing) };
+    static TAKING: RefCell<Taking> = const { RefCell::new(Taking::Nothing) };
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Taking {
     Nothing,
     Piece,
-    /// A connection was woken for it.
-    Woken,
+    /// This connection was woken for it: not always the one that takes.
+    Woken(Arc<Ear>),
 }
 
 /// A future whose wake-ups can be held back with [`taken`].
@@ -64,10 +63,22 @@ impl Wake for Ear {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        match TAKING.get() {
-            Taking::Nothing => self.0.lock().wake_by_ref(),
-            Taking::Piece | Taking::Woken => TAKING.set(Taking::Woken),
+        let held_back = TAKING.with_borrow_mut(|taking| {
+            let is_taking = !matches!(taking, Taking::Nothing);
+            if is_taking {
+                *taking = Taking::Woken(Arc::clone(self));
+            }
+            is_taking
+        });
+        if !held_back {
+            self.pass_on();
         }
+    }
+}
+
+impl Ear {
+    fn pass_on(&self) {
+        self.0.lock().wake_by_ref();
     }
 }
 
@@ -83,16 +94,18 @@ pub(super) fn taken<B, T>(
     struct Until;
     impl Drop for Until {
         fn drop(&mut self) {
-            TAKING.set(Taking::Nothing);
+            TAKING.replace(Taking::Nothing);
         }
     }
     let until = Until;
-    TAKING.set(Taking::Piece);
+    TAKING.replace(Taking::Piece);
     let took = take(body, cx);
-    let woken = TAKING.get() == Taking::Woken;
+    let was = TAKING.replace(Taking::Nothing);
     drop(until);
-    if woken && is_more(body) {
-        cx.waker().wake_by_ref();
+    if let Taking::Woken(ear) = was
+        && is_more(body)
+    {
+        ear.pass_on();
     }
     took
 }
@@ -153,6 +166,27 @@ mod tests {
             }),
             1
         );
+    }
+
+    #[test]
+    fn who_fills_is_woken_for_more_whoever_takes() {
+        let (filler, taker) = (Arc::<Count>::default(), Arc::<Count>::default());
+        let kept = Mutex::new(None);
+        let mut filling = Hushed::new(std::future::poll_fn(|cx| {
+            *kept.lock() = Some(cx.waker().clone());
+            Poll::<()>::Pending
+        }));
+        let task = Waker::from(Arc::clone(&filler));
+        let polled = Pin::new(&mut filling).poll(&mut Context::from_waker(&task));
+        assert!(polled.is_pending());
+        let waker = kept.lock().take().unwrap();
+        let other = Waker::from(Arc::clone(&taker));
+        for (more, woken) in [(true, 1), (false, 1), (true, 2)] {
+            let mut cx = Context::from_waker(&other);
+            taken(&mut (), &mut cx, |(), _| waker.wake_by_ref(), |()| more);
+            assert_eq!(filler.0.load(Ordering::Relaxed), woken);
+        }
+        assert_eq!(taker.0.load(Ordering::Relaxed), 0);
     }
 
     #[test]

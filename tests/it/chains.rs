@@ -223,6 +223,9 @@ fn a_call_the_inner_gateway_knows_is_waited_for() {
         (409, "refused", "result-not-kept"),
         (504, "unresolved", "unresolved"),
         (202, "unresolved", "unresolved"),
+        // A route without effects, further in.
+        (504, "unresolved", "tool-timeout"),
+        (502, "unresolved", "tool-disconnected"),
     ];
     for (status, outcome, code) in open {
         let result = Reply::json(201, r#"{"done":true}"#);

@@ -39,7 +39,13 @@ fn a_short_answer_that_is_cut_is_a_problem_and_counts_as_one() {
         assert_eq!(counted(&world, attempts, ("result", "disconnect")), 1.0);
         assert_eq!(counted(&world, attempts, ("result", "answered")), 0.0);
         let calls = "callgate_calls_total";
-        assert_eq!(counted(&world, calls, ("outcome", "refused")), 1.0);
+        assert_eq!(
+            answer.outcome(),
+            "unresolved",
+            "it was sent, so nothing was refused"
+        );
+        assert_eq!(counted(&world, calls, ("outcome", "unresolved")), 1.0);
+        assert_eq!(counted(&world, calls, ("outcome", "refused")), 0.0);
         assert_eq!(counted(&world, calls, ("outcome", "answered")), 0.0);
     }
 }

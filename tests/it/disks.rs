@@ -89,6 +89,15 @@ fn a_success_whose_record_fails_is_told_and_recorded_once_there_is_room() {
         (201, "answered")
     );
     recorded_as(&gateway, "PROCESSING");
+    // Its own receipt says no less than its caller was told.
+    for asked in [
+        "/_callgate/receipts/ends",
+        "/_callgate/receipts/ends?wait=1",
+    ] {
+        let receipt = gateway.call(&Call::get(asked)).json();
+        assert_eq!(receipt["state"], "SUCCESS", "{receipt}");
+        assert_eq!(receipt["result"]["status"], 201, "{receipt}");
+    }
     limit_files(&gateway, rlimit::INFINITY);
     recorded_as(&gateway, "SUCCESS");
     let again = gateway.call(&Call::with_id("ends"));
@@ -126,6 +135,8 @@ fn a_failure_that_cannot_be_recorded_is_not_told_as_one() {
     let (tool, _, gateway, answer) = ends_without_room(Some(refusal), |config| config);
     assert_ne!(answer.status, 422, "{}", answer.text());
     assert_eq!(answer.outcome(), "unresolved");
+    let receipt = gateway.receipt("ends").json();
+    assert_ne!(receipt["state"], "FAILED", "{receipt}");
     limit_files(&gateway, rlimit::INFINITY);
     gateway.wait_dead_letter("ends", "MANUAL");
     assert_eq!((tool.a(), tool.e()), (1, 0));

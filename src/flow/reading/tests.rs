@@ -43,6 +43,26 @@ fn answer(status: u16, word: &str, code: &str) -> Answer {
 }
 
 #[test]
+fn an_inner_refusal_of_what_may_have_arrived_is_no_refusal() {
+    for (sent, made) in [
+        ("maybe", Pending as fn(StatusCode) -> Reading),
+        ("no", Unbinding),
+        ("unknown", Unbinding),
+    ] {
+        for status in [502, 504] {
+            let mut answer = answer(status, "refused", "tool-timeout");
+            answer.body = format!(r#"{{"code":"tool-timeout","sent":"{sent}"}}"#).into();
+            let expected = Outcome::Answered(made(answer.status));
+            assert_eq!(
+                read(&route("callgate"), &answer),
+                expected,
+                "{status} {sent}"
+            );
+        }
+    }
+}
+
+#[test]
 fn the_word_of_an_inner_gateway_counts_before_its_status() {
     type Made = fn(StatusCode) -> Reading;
     let not_sent: Option<Made> = None;
