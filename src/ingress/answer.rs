@@ -364,6 +364,7 @@ impl<D: Door> Origin<'_, D> {
             ..
         } = *self.head;
         headers.remove(EXPECT);
+        let minted = id.is_none();
         let (call_id, source) = id.unwrap_or_else(|| {
             let settings = self.room.settings();
             route.metrics().backfilled.inc();
@@ -375,6 +376,7 @@ impl<D: Door> Origin<'_, D> {
             client,
             call_id,
             source,
+            minted,
             method,
             uri,
             headers,
