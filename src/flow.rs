@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Version};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::told::Told;
+use self::told::{Problem, Told};
 use crate::call::id::{CallId, ClientName, IdSource};
 use crate::call::time::{Mono, Wall};
 use crate::clock::Clock;
@@ -21,6 +21,7 @@ use crate::ledger::{Ledger, Owner};
 use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
+use crate::upstream::Core;
 use crate::upstream::headers::{Caller, Node};
 
 pub mod accept;
@@ -135,6 +136,8 @@ pub struct Request<B = Bytes> {
     pub call_id: CallId,
     /// Who made the id.
     pub source: IdSource,
+    /// The id was made for this very request, so that nobody can know it yet.
+    pub minted: bool,
     /// Its method.
     pub method: Method,
     /// Path and query as they arrived.
@@ -166,6 +169,17 @@ pub struct Request<B = Bytes> {
 }
 
 impl<B> Request<B> {
+    /// A refusal before anything was made ready for it, with its line in the log.
+    fn turned_away(&self, problem: Problem, core: &Core) -> Told {
+        let told = Told::refused(Some((self.call_id.clone(), self.source)), problem);
+        CallLine {
+            trace_id: reading::trace_id(&self.headers),
+            ..self.line(&told, &[], core.clock.mono())
+        }
+        .emit();
+        told
+    }
+
     /// Its line in the log, as far as the request and what is told know it.
     fn line<'a>(&'a self, told: &Told, attempts: &'a [AttemptLine], now: Mono) -> CallLine<'a> {
         CallLine {

@@ -133,6 +133,8 @@ pub struct Request<R, B> {
     pub call_id: CallId,
     /// Who made the id.
     pub source: IdSource,
+    /// The id was made here, for this very request.
+    pub minted: bool,
     /// Its method.
     pub method: Method,
     /// The target as it arrived: origin form, or absolute form (then its authority is the host).

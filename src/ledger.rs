@@ -117,6 +117,15 @@ pub trait Ledger: Batches + Desk {
     /// Every call with this id, of one client or of all. Empty when the ledger knows none.
     fn view(&self, client: Option<ClientName>, call_id: CallId) -> Pending<Vec<CallView>>;
 
+    /// Whether a call is on record under this id or this key, whatever became of it. A look: it
+    /// claims nothing, and what it finds may be past its window.
+    fn knows(
+        &self,
+        client: ClientName,
+        call_id: Option<CallId>,
+        key: Option<(Arc<str>, Arc<KeyScope>)>,
+    ) -> Pending<bool>;
+
     /// The whole story of every call that `name` means, of one client or of all: as a call id, else
     /// as an idempotency key or as the text one was made from. A read for people; it may look at
     /// many rows.

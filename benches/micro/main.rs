@@ -123,6 +123,7 @@ fn key_of_a_template(bencher: Bencher) {
         client: ClientName::anonymous(),
         call_id: CallId::parse(b"ord-1").expect("an id"),
         source: IdSource::Client,
+        minted: false,
         method: Method::POST,
         target: "/tool".parse().expect("a path"),
         authority: None,

@@ -142,6 +142,7 @@ fn asked<B, C>(
         client: request.client,
         call_id: request.call_id,
         source: request.source,
+        minted: request.minted,
         method: request.method,
         target: target.unwrap_or_else(|| PathAndQuery::from_static("/")),
         authority,

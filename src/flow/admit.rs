@@ -31,7 +31,7 @@ use crate::crash::{self, Point};
 use crate::ledger::{Again, Begun, Claim, Known, LedgerError, NewCall, StoredRequest};
 use crate::telemetry::labels::Bound;
 use crate::upstream::Core;
-use crate::upstream::headers::{self, Hop};
+use crate::upstream::headers::{self, Hop, X_CALL_REVERSES};
 
 impl Flow {
     /// Makes the call (`effects: once`): records it, sends it, settles it or parks it. Runs to its
@@ -52,6 +52,9 @@ impl Flow {
                 return Told::refused(Some((request.call_id, request.source)), problem);
             }
         };
+        if self.finds_nothing(&request) {
+            return request.turned_away(self.overloaded(), core);
+        }
         let until = join::until(&request);
         let fingerprint = canonical::fingerprint(
             &request.method,
@@ -98,6 +101,27 @@ impl Flow {
         // On the heap from here on, once: the doors in front move what they are given from one
         // future into the next.
         Box::pin(self.enter(core, Box::new(visit))).await
+    }
+
+    /// Whether this request would be refused for want of a place whatever the ledger says, so that
+    /// nothing has to be made ready for it: not a hash of its body, and not its fields. No record
+    /// can have its id, which was made for it a moment ago, and without a key no other call can be
+    /// its first; one that undoes a call, or that may be a repeat under a new id
+    /// (`detect_new_ids: block`), hears of that first.
+    fn finds_nothing(&self, request: &Request<Bytes>) -> bool {
+        let conf = &request.route.conf;
+        let has = |name| request.headers.contains_key(name);
+        request.minted
+            && request.route.is_full(&request.client)
+            && !self.draining.is_cancelled()
+            && conf.idempotency.key.is_none()
+            && !has(&conf.idempotency.header)
+            && !has(&X_CALL_REVERSES)
+            && conf.detect_new_ids != DetectNewIds::Block
+    }
+
+    fn overloaded(&self) -> Problem {
+        allow::overloaded(&self.metrics, Repeat::SameCallIdOnly, Sent::Unknown)
     }
 
     /// The settled call that this request repeats, where it was met or read a moment ago: there is
@@ -277,19 +301,14 @@ impl Flow {
         let policy = &route.conf.policy;
         let until = request.received.after(policy.timeouts.total);
         let leaves = policy.on_client_gone == OnClientGone::Cancel;
-        let refused = || allow::overloaded(&self.metrics, Repeat::SameCallIdOnly, Sent::Unknown);
+        // An id that was made a moment ago cannot be known; a key may be, whatever the id.
+        let id = (!request.minted).then(|| request.call_id.clone());
+        let key = visit.key.as_ref().map(|key| Arc::clone(&key.text));
+        let key = key.map(|key| (key, Arc::clone(&route.scope)));
+        let asks = route.is_busy() && (id.is_some() || key.is_some());
         // Asked beside the wait: the reads of those who are turned away hold up nobody else.
-        let is_busy = route.is_busy();
         let mut known = pin!(async {
-            let calls = match is_busy {
-                true => {
-                    self.ledger
-                        .view(Some(client.clone()), request.call_id.clone())
-                        .await
-                }
-                false => Ok(Vec::new()),
-            };
-            calls.is_ok_and(|calls| !calls.is_empty())
+            asks && (self.ledger.knows(client.clone(), id, key).await).is_ok_and(|known| known)
         });
         let mut looked = None;
         let mut place = pin!(route.place(client, &core.clock, until));
@@ -306,7 +325,7 @@ impl Flow {
                             Some(is_known) => is_known,
                             None => known.await,
                         };
-                        return if is_known { Ok(()) } else { Err(refused()) };
+                        return if is_known { Ok(()) } else { Err(self.overloaded()) };
                     }
                 },
                 is_known = &mut known, if looked.is_none() => {
@@ -316,7 +335,7 @@ impl Flow {
                     looked = Some(false);
                 }
                 // Nobody waits, so that nothing is begun.
-                () = request.gone.cancelled(), if leaves => return Err(refused()),
+                () = request.gone.cancelled(), if leaves => return Err(self.overloaded()),
             }
         };
         Ok(())

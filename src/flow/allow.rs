@@ -171,6 +171,12 @@ impl Route {
         self.spare.gate.as_ref().is_some_and(|gate| gate.is_busy())
     }
 
+    /// Whether a first send would be refused at once.
+    pub(super) fn is_full(&self, client: &ClientName) -> bool {
+        let gate = self.spare.gate.as_ref();
+        gate.is_some_and(|gate| gate.is_full(client))
+    }
+
     /// A place among the tool's sends, waited for until `until`; `Err` when none came.
     pub(super) async fn place(
         &self,

@@ -47,6 +47,8 @@ impl Flow {
             client: errand.client.clone(),
             call_id: errand.call_id.clone(),
             source: errand.source,
+            // It was written down with its id, perhaps long ago, and may have been begun since.
+            minted: false,
             method: errand.request.method.clone(),
             target,
             authority: errand.route.conf.matcher.host.clone(),

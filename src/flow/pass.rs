@@ -81,6 +81,13 @@ impl Flow {
                 return Told::refused(Some((request.call_id, request.source)), problem);
             }
         };
+        // Before anything is made ready: a storm is met by refusals, and they have to cost less
+        // than what they keep away. A tunnel takes no place.
+        let refused = wish.is_none() && request.route.is_full(&request.client);
+        if refused && !self.draining.is_cancelled() {
+            let problem = allow::overloaded(&self.metrics, Repeat::Safe, Sent::No);
+            return request.turned_away(problem, core);
+        }
         let mut trailers = Trailers::of(&request.headers);
         if matches!(request.body, PassBody::Whole(_)) {
             trailers.promise_none();

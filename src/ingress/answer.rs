@@ -363,6 +363,7 @@ impl<D: Door> Origin<'_, D> {
             ..
         } = *self.head;
         headers.remove(EXPECT);
+        let minted = id.is_none();
         let (call_id, source) = id.unwrap_or_else(|| {
             let settings = self.room.settings();
             route.metrics().backfilled.inc();
@@ -374,6 +375,7 @@ impl<D: Door> Origin<'_, D> {
             client,
             call_id,
             source,
+            minted,
             method,
             uri,
             headers,

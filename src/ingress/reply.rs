@@ -113,7 +113,7 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
         ),
         Shown::Problem(problem) => {
             let facts = problem::Facts {
-                call: call.as_ref(),
+                call: call.as_ref().map(|(id, _)| id),
                 attempts,
                 recorded,
             };

@@ -113,6 +113,7 @@ macro_rules! suite {
                 who_is_wary_is_told_of_the_same_request_in_the_queue,
                 nobody_is_wary_of_what_is_over_or_of_others,
                 the_wary_come_after_id_and_key,
+                a_call_is_known_by_its_id_an_alias_or_its_key,
             }
             facts {
                 a_clean_call_needs_two_records,

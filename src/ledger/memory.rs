@@ -27,8 +27,8 @@ use super::rule::Weight;
 use super::story::Story;
 use super::{
     Begun, CallView, Claim, Cursor, Due, Entry, Fact, FactWritten, Filter, Health, Intention,
-    Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
-    Recovered, RowId, Taker, Tally, Written,
+    KeyScope, Known, Ledger, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof,
+    ProofNote, Purged, Recovered, RowId, Taker, Tally, Written,
 };
 use crate::call::alert::Event;
 use crate::call::id::{CallId, ClientName};
@@ -266,6 +266,27 @@ impl Ledger for MemoryLedger {
                 .chain(books.rows.values().filter(named))
                 .map(|row| row.view.clone())
                 .collect()
+        })
+    }
+
+    fn knows(
+        &self,
+        client: ClientName,
+        call_id: Option<CallId>,
+        key: Option<(Arc<str>, Arc<KeyScope>)>,
+    ) -> Pending<bool> {
+        self.read(|books| {
+            let is_meant = |of: &ClientName| client.is_or_was(of.as_str());
+            let is_named = |id: &CallId| {
+                books.aliases_of(id, is_meant).next().is_some()
+                    || (books.rows.values())
+                        .any(|row| row.view.call_id == *id && is_meant(&row.view.client))
+            };
+            let is_bound = |(key, scopes): &(Arc<str>, Arc<KeyScope>)| {
+                let mut rows = books.rows.values();
+                rows.any(|row| row.holds_key(&client, key, scopes))
+            };
+            call_id.as_ref().is_some_and(is_named) || key.as_ref().is_some_and(is_bound)
         })
     }
 

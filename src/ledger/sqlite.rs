@@ -61,7 +61,9 @@ use super::view::{
     CallView, Cursor, Due, Filter, Health, OwnerTest, Page, Proof, ProofNote, Purged, Recovered,
     Taker, Tally,
 };
-use super::{Again, Begun, Claim, Known, Ledger, LedgerError, NewCall, Owner, Pending, RowId};
+use super::{
+    Again, Begun, Claim, KeyScope, Known, Ledger, LedgerError, NewCall, Owner, Pending, RowId,
+};
 use crate::call::alert::Event;
 use crate::call::id::{CallId, ClientName};
 use crate::call::time::Wall;
@@ -316,6 +318,15 @@ impl Ledger for SqliteLedger {
             }
             Ok(found)
         })
+    }
+
+    fn knows(
+        &self,
+        client: ClientName,
+        call_id: Option<CallId>,
+        key: Option<(Arc<str>, Arc<KeyScope>)>,
+    ) -> Pending<bool> {
+        self.read(move |conn| read::knows(conn, &client, call_id.as_ref(), key.as_ref()))
     }
 
     fn stories(&self, client: Option<ClientName>, name: Arc<str>) -> Pending<Vec<Story>> {

@@ -17,8 +17,8 @@ use callgate::ledger::error::Cause;
 use callgate::ledger::memory::MemoryLedger;
 use callgate::ledger::{
     Begun, CallView, Claim, Cursor, Due, Entry, Fact, FactWritten, Filter, Health, Intention,
-    Ledger, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
-    Recovered, RowId, Story, Taker, Tally, Told, Untold, Watch, Written,
+    KeyScope, Ledger, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote,
+    Purged, Recovered, RowId, Story, Taker, Tally, Told, Untold, Watch, Written,
 };
 
 use parking_lot::Mutex;
@@ -253,6 +253,15 @@ impl Ledger for Book {
 
     fn view(&self, client: Option<ClientName>, call_id: CallId) -> Pending<Vec<CallView>> {
         self.inner.view(client, call_id)
+    }
+
+    fn knows(
+        &self,
+        client: ClientName,
+        call_id: Option<CallId>,
+        key: Option<(Arc<str>, Arc<KeyScope>)>,
+    ) -> Pending<bool> {
+        self.inner.knows(client, call_id, key)
     }
 
     fn dead_letters(&self, filter: Filter, from: Option<Cursor>, limit: usize) -> Pending<Page> {

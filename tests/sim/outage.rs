@@ -266,6 +266,7 @@ fn request(flow: &Flow, n: u64) -> Request {
         client: ClientName::new(client),
         call_id: CallId::parse(id.as_bytes()).expect("a plain word is an id"),
         source: IdSource::Client,
+        minted: false,
         method: Method::POST,
         target: PathAndQuery::from_static("/work"),
         authority: None,

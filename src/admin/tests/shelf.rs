@@ -10,8 +10,8 @@ use crate::call::alert::Event;
 use crate::call::id::{CallId, ClientName};
 use crate::ledger::{
     Begun, CallView, Claim, Cursor, DeadLetter, Due, Entry, Fact, FactWritten, Filter, Health,
-    Intention, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote, Purged,
-    Recovered, RowId, Story, Taker, Tally, Told, Untold, Watch, Written,
+    Intention, KeyScope, LedgerError, NewCall, Owner, OwnerTest, Page, Pending, Proof, ProofNote,
+    Purged, Recovered, RowId, Story, Taker, Tally, Told, Untold, Watch, Written,
 };
 use parking_lot::Mutex;
 
@@ -71,6 +71,14 @@ impl Ledger for Shelf {
             waiting: 0,
             capacity: 16,
         }
+    }
+    fn knows(
+        &self,
+        _: ClientName,
+        _: Option<CallId>,
+        _: Option<(Arc<str>, Arc<KeyScope>)>,
+    ) -> Pending<bool> {
+        refused()
     }
     fn begin(&self, _: NewCall) -> Pending<Begun> {
         refused()

@@ -36,6 +36,7 @@ fn request(keys: &str, target: &str, fields: &[(&'static str, &str)], body: &str
         client: ClientName::anonymous(),
         call_id: CallId::parse(b"c").unwrap(),
         source: IdSource::Client,
+        minted: false,
         method: Method::POST,
         target: PathAndQuery::try_from(target).unwrap(),
         authority: None,

@@ -114,6 +114,13 @@ impl Gate {
         state.waiting > 0 || state.in_flight >= state.bound()
     }
 
+    /// Whether `client`, coming now, would find neither a place nor one in the queue.
+    pub(in crate::flow) fn is_full(&self, client: &ClientName) -> bool {
+        let state = self.0.lock();
+        let is_free = state.waiting == 0 && state.in_flight < state.bound();
+        !is_free && state.waiting >= state.conf.queue && state.noisier(client).is_none()
+    }
+
     /// Sends under way and calls that wait.
     #[cfg(test)]
     pub(in crate::flow) fn load(&self) -> (usize, usize) {
@@ -266,15 +273,19 @@ impl State {
         }
     }
 
-    /// Sends away the last of the client with the most waiting calls, if it has more than `client`
-    /// will have.
-    fn make_room(&mut self, client: &ClientName) -> bool {
+    /// The client with the most waiting calls, if it has more than `client` will have.
+    fn noisier(&self, client: &ClientName) -> Option<&ClientName> {
         let own = self.lines.get(client).map_or(0, VecDeque::len);
         let most = self.lines.iter().max_by_key(|(_, line)| line.len());
-        let Some(noisy) = most.filter(|(_, line)| line.len() > own + 1) else {
+        let noisy = most.filter(|(_, line)| line.len() > own + 1);
+        noisy.map(|(noisy, _)| noisy)
+    }
+
+    /// Sends away the last of the noisier client's calls, if there is one.
+    fn make_room(&mut self, client: &ClientName) -> bool {
+        let Some(noisy) = self.noisier(client).cloned() else {
             return false;
         };
-        let noisy = noisy.0.clone();
         if let Some(line) = self.lines.get_mut(&noisy)
             && line.pop_back().is_some()
         {

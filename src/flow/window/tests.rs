@@ -179,6 +179,7 @@ impl World {
             client: ClientName::anonymous(),
             call_id: CallId::parse(id.as_bytes()).unwrap(),
             source: IdSource::Client,
+            minted: false,
             method: Method::POST,
             target: PathAndQuery::from_static("/"),
             authority: None,

@@ -44,8 +44,12 @@ pub(super) async fn answer<D: Door>(
                 .unrouted
                 .refused
                 .inc(problem.code);
+            // The only problem here that is about a call.
+            let about = call_id_in(visit.origin.head.uri.path())
+                .filter(|_| problem.code == Code::ReceiptNotFound)
+                .and_then(Result::ok);
             let facts = problem::Facts {
-                call: None,
+                call: about.as_ref(),
                 attempts: 0,
                 recorded: false,
             };
@@ -103,7 +107,7 @@ async fn find<D: Door>(visit: &mut Visit<'_, D>) -> Result<Bytes, Box<Problem>> 
                 Box::new(problem)
             })
         }
-        Found::Nothing { knows_since } => Err(not_found(id.as_str(), knows_since)),
+        Found::Nothing { knows_since } => Err(not_found(knows_since)),
         Found::Unavailable { detail } => {
             let mut problem = unseen(Code::LedgerUnavailable, detail);
             problem.retry_after = Some(SOON);
@@ -118,10 +122,10 @@ fn refusal(code: Code, detail: impl Into<String>) -> Box<Problem> {
     Box::new(unseen(code, detail))
 }
 
-fn not_found(id: &str, knows_since: Wall) -> Box<Problem> {
+fn not_found(knows_since: Wall) -> Box<Problem> {
     let detail = "This ledger knows no such call of this client. About calls before `knowsSince` \
                   it says nothing. Check the id, and that this gateway took the call.";
     let mut problem = unseen(Code::ReceiptNotFound, detail);
-    problem.more = vec![("callId", id.into()), ("knowsSince", rfc3339(knows_since))];
+    problem.more = vec![("knowsSince", rfc3339(knows_since))];
     Box::new(problem)
 }

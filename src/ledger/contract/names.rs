@@ -211,3 +211,55 @@ pub(crate) fn the_wary_come_after_id_and_key(make: Factory) {
     assert_eq!(first_of(world.begin(joins)), (id("a"), true));
     assert!(matches!(world.begin(wary("c")), Begun::Alike(_)));
 }
+
+pub(crate) fn a_call_is_known_by_its_id_an_alias_or_its_key(make: Factory) {
+    let world = make();
+    let knows = |client: ClientName, name: Option<&str>, key: Option<(&str, Arc<KeyScope>)>| {
+        let key = key.map(|(key, scope)| (key.into(), scope));
+        world
+            .ledger
+            .knows(client, name.map(id), key)
+            .wait()
+            .unwrap()
+    };
+    let anonymous = ClientName::anonymous;
+    let first = world.claim(keyed("a", "k"));
+    first_of(world.begin(keyed("b", "k")));
+    let billing = || client("billing", &["anonymous"]);
+    let renamed = || scope("purchases", &["orders"]);
+    for stage in ["running", "settled"] {
+        for name in ["a", "b"] {
+            assert!(knows(anonymous(), Some(name), None), "{stage}");
+            assert!(knows(billing(), Some(name), None), "{stage}");
+        }
+        for name in [None, Some("c")] {
+            assert!(
+                knows(anonymous(), name, Some(("k", scope("orders", &[])))),
+                "{stage}"
+            );
+            assert!(knows(billing(), name, Some(("k", renamed()))), "{stage}");
+            assert!(
+                !knows(anonymous(), name, Some(("k", scope("returns", &[])))),
+                "{stage}"
+            );
+            assert!(
+                !knows(anonymous(), name, Some(("l", scope("orders", &[])))),
+                "{stage}"
+            );
+            assert!(
+                !knows(client("other", &[]), name, Some(("k", renamed()))),
+                "{stage}"
+            );
+            assert!(!knows(anonymous(), name, None), "{stage}");
+        }
+        assert!(!knows(client("other", &[]), Some("a"), None), "{stage}");
+        if stage == "running" {
+            world.settled(first, secs(1), answer(201));
+        }
+    }
+    // A key that was given up is nobody's.
+    let refused = world.claim(keyed("d", "m"));
+    world.settled(refused, secs(1), answer(422));
+    assert!(knows(anonymous(), Some("d"), None));
+    assert!(!knows(anonymous(), None, Some(("m", scope("orders", &[])))));
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::call::id::ClientName;
 use crate::call::outcome::Cause;
 use crate::call::receipt::State;
 use crate::call::time::Wall;
@@ -10,8 +11,8 @@ use crate::ledger::rule::Held;
 use crate::ledger::story::Life;
 use crate::ledger::view::{DeadLetter, Difference};
 use crate::ledger::{
-    CallView, Claim, Contradiction, DeadState, Due, Entry, Intention, Known, NewCall, Owner, RowId,
-    StoredRequest, StoredUndo,
+    CallView, Claim, Contradiction, DeadState, Due, Entry, Intention, KeyScope, Known, NewCall,
+    Owner, RowId, StoredRequest, StoredUndo,
 };
 
 mod ends;
@@ -142,11 +143,16 @@ impl Row {
     }
 
     pub(super) fn holds_key_of(&self, new: &NewCall) -> bool {
+        let key = new.idempotency_key.as_ref();
+        key.is_some_and(|key| self.holds_key(&new.client, key, &new.scope))
+    }
+
+    /// Whether this key is bound to it for `client`.
+    pub(super) fn holds_key(&self, client: &ClientName, key: &Arc<str>, scopes: &KeyScope) -> bool {
         self.key_binds
-            && new.idempotency_key.is_some()
-            && self.view.idempotency_key == new.idempotency_key
-            && new.client.is_or_was(self.view.client.as_str())
-            && new.scope.names().any(|scope| *scope == self.scope)
+            && self.view.idempotency_key.as_ref() == Some(key)
+            && client.is_or_was(self.view.client.as_str())
+            && scopes.names().any(|scope| *scope == self.scope)
     }
 
     /// Whether it waits in the compensation queue and asks for the same.

@@ -17,8 +17,8 @@ use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::view::Difference;
 use crate::ledger::{
-    CallView, Claim, DeadLetter, DeadState, Due, Entry, Kept, Owner, ProofNote, Reply, RowId,
-    Settlement, StoredRequest, Tally, Verdict,
+    CallView, Claim, DeadLetter, DeadState, Due, Entry, Kept, KeyScope, Owner, ProofNote, Reply,
+    RowId, Settlement, StoredRequest, Tally, Verdict,
 };
 
 /// The columns of a call, in the order in which [`call_row`] reads them.
@@ -66,6 +66,39 @@ pub(super) fn calls(
         .into_iter()
         .map(|(call, rest)| complete(conn, call, rest))
         .collect()
+}
+
+/// Whether one of the client's names has a call under this id, or under this key.
+pub(super) fn knows(
+    conn: &Connection,
+    client: &ClientName,
+    call_id: Option<&CallId>,
+    key: Option<&(Arc<str>, Arc<KeyScope>)>,
+) -> rusqlite::Result<bool> {
+    let by_id = "SELECT 1 FROM calls WHERE call_id = ?1 AND client = ?2 UNION ALL \
+        SELECT 1 FROM aliases a JOIN calls first ON first.id = a.call AND first.life = a.life \
+        WHERE a.call_id = ?1 AND a.client = ?2";
+    let by_key = "SELECT 1 FROM calls \
+        WHERE client = ?1 AND scope = ?2 AND idempotency_key = ?3 AND key_binds = 1";
+    for client in std::iter::once(client).chain(client.formerly()) {
+        if let Some(id) = call_id
+            && conn
+                .prepare_cached(by_id)?
+                .exists([id.as_str(), client.as_str()])?
+        {
+            return Ok(true);
+        }
+        let Some((key, scopes)) = key else {
+            continue;
+        };
+        for scope in scopes.names() {
+            let of = params![client.as_str(), &**scope, &**key];
+            if conn.prepare_cached(by_key)?.exists(of)? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// What a row of `calls` holds for the history besides the view itself.

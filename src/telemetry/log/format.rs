@@ -54,16 +54,25 @@ where
             ..
         } = fields;
         if self.json {
-            write!(
-                writer,
-                "{{\"ts\":\"{ts}\",\"level\":\"{}\"",
-                level.to_ascii_lowercase()
-            )?;
-            if !call_id.is_empty() {
-                write!(writer, ",\"call_id\":{call_id}")?;
-            }
+            let level = match level {
+                "ERROR" => "error",
+                "WARN" => "warn",
+                "INFO" => "info",
+                "DEBUG" => "debug",
+                _ => "trace",
+            };
             let message = if message.is_empty() { "\"\"" } else { &message };
-            writeln!(writer, ",\"msg\":{message}{rest}}}")
+            for part in ["{\"ts\":\"", &ts, "\",\"level\":\"", level, "\""] {
+                writer.write_str(part)?;
+            }
+            if !call_id.is_empty() {
+                writer.write_str(",\"call_id\":")?;
+                writer.write_str(&call_id)?;
+            }
+            for part in [",\"msg\":", message, &rest, "}\n"] {
+                writer.write_str(part)?;
+            }
+            Ok(())
         } else {
             let call = if call_id.is_empty() {
                 String::new()
@@ -95,54 +104,63 @@ struct Fields {
 }
 
 impl Fields {
-    fn put(&mut self, field: &Field, written: &str) {
+    /// Where the value of `field` is written.
+    fn place(&mut self, field: &Field) -> &mut String {
         match field.name() {
-            "message" => written.clone_into(&mut self.message),
-            CALL_ID => written.clone_into(&mut self.call_id),
+            "message" => &mut self.message,
+            CALL_ID => &mut self.call_id,
             name => {
                 let name = name.strip_prefix(RAW).unwrap_or(name);
                 let name = name.strip_prefix("r#").unwrap_or(name);
-                let wrote = if self.json {
-                    write!(self.rest, ",\"{name}\":{written}")
+                let (before, after) = if self.json {
+                    (",\"", "\":")
                 } else {
-                    write!(self.rest, " {name}={written}")
+                    (" ", "=")
                 };
-                wrote.expect("a String takes every write");
+                for part in [before, name, after] {
+                    self.rest.push_str(part);
+                }
+                &mut self.rest
             }
         }
+    }
+
+    fn put(&mut self, field: &Field, written: impl fmt::Display) {
+        write!(self.place(field), "{written}").expect("a String takes every write");
     }
 }
 
 impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name().starts_with(RAW) {
-            self.put(field, value);
-        } else if self.json {
-            self.put(field, &json_string(value));
+        let (is_raw, json) = (field.name().starts_with(RAW), self.json);
+        let place = self.place(field);
+        if is_raw {
+            place.push_str(value);
+        } else if json {
+            put_json(place, value);
         } else {
-            self.put(field, &visible(value));
+            place.push_str(&visible(value));
         }
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, &value.to_string());
+        self.put(field, value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, &value.to_string());
+        self.put(field, value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field, if value { "true" } else { "false" });
+        self.put(field, value);
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        let written = if value.is_finite() {
-            value.to_string()
+        if value.is_finite() {
+            self.put(field, value);
         } else {
-            "null".to_owned()
-        };
-        self.put(field, &written);
+            self.put(field, "null");
+        }
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
@@ -160,6 +178,14 @@ impl Visit for Fields {
     }
 }
 
-fn json_string(value: &str) -> String {
-    serde_json::to_string(value).expect("a string is valid JSON")
+/// A text as JSON. Nearly every one is plain, and there is a line for every call.
+fn put_json(place: &mut String, value: &str) {
+    let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+    if value.bytes().all(is_plain) {
+        for part in ["\"", value, "\""] {
+            place.push_str(part);
+        }
+    } else {
+        place.push_str(&serde_json::to_string(value).expect("a string is valid JSON"));
+    }
 }

@@ -45,6 +45,27 @@ async fn places_are_exact_and_the_queue_is_bounded() {
 }
 
 #[tokio::test]
+async fn a_full_gate_says_so_to_whom_it_would_refuse_and_to_nobody_else() {
+    let (noisy, quiet) = (ClientName::new("noisy"), ClientName::new("quiet"));
+    for (max, queue) in [(1, 0), (1, 2), (2, 3)] {
+        let gate = gate(max, queue);
+        let mut inside = Vec::new();
+        for _ in 0..max + queue {
+            assert!(!gate.is_full(&noisy) && !gate.is_full(&quiet));
+            inside.push(gate.enter(&noisy));
+        }
+        assert!(gate.is_full(&noisy));
+        assert!(matches!(gate.enter(&noisy), Entry::Full));
+        // Whoever has fewer calls waiting is made room for, and not told that there is none.
+        let makes_room = queue > 1;
+        assert_eq!(gate.is_full(&quiet), !makes_room);
+        assert_eq!(matches!(gate.enter(&quiet), Entry::Full), !makes_room);
+        drop(inside.remove(0));
+        assert_eq!(gate.is_full(&noisy), makes_room && gate.load().1 == queue);
+    }
+}
+
+#[tokio::test]
 async fn clients_are_served_in_turn_however_many_calls_one_of_them_has() {
     let gate = gate(1, 100);
     let (noisy, quiet) = (ClientName::new("noisy"), ClientName::new("quiet"));
