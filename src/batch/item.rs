@@ -62,17 +62,18 @@ impl Item {
             let told = heard(self.flow.call(&self.core, request).await).await;
             drop(counted);
             let took = self.core.clock.mono().since(began);
-            let (after, ours, at_last) = match outcome::read(self.line, &told) {
-                Outcome::Ended(end) => {
-                    self.count(told.word, told.shown.code(), took);
-                    return Some(end);
-                }
-                Outcome::Again {
-                    after,
-                    ours,
-                    at_last,
-                } => (after, ours, at_last),
-            };
+            let (after, ours, at_last) =
+                match outcome::read(self.line, &told, self.core.clock.wall()) {
+                    Outcome::Ended(end) => {
+                        self.count(told.word, told.shown.code(), took);
+                        return Some(end);
+                    }
+                    Outcome::Again {
+                        after,
+                        ours,
+                        at_last,
+                    } => (after, ours, at_last),
+                };
             left -= u32::from(!ours);
             if left == 0 {
                 self.count(told.word, told.shown.code(), took);

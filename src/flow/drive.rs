@@ -26,6 +26,7 @@ use crate::crash::{self, Point};
 use crate::ledger::{Entry, Intention, Written};
 use crate::telemetry::labels::AttemptResult;
 use crate::telemetry::log::AttemptLine;
+use crate::upstream::headers::retry_after;
 use crate::upstream::{Answer, Core, Ended, Exchange, StreamAnswer};
 
 /// A call under way.
@@ -290,7 +291,7 @@ impl Drive {
             Ended::Collected(answer) => {
                 crash::at(Point::Answered);
                 let outcome = reading::read(&self.call.route.conf, &answer);
-                let said = (outcome, reading::retry_after(&answer.headers));
+                let said = (outcome, retry_after(&answer.headers, self.wall()));
                 self.replies.put(attempt.n, Said::Answer(answer));
                 said
             }

@@ -5,9 +5,6 @@
 //! its word counts before the status (contract, "Chains"), because only the hop next to the tool
 //! may resend, and a gateway's refusal is not the tool's.
 
-use std::time::Duration;
-
-use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 
@@ -194,19 +191,6 @@ fn by_word(route: &Route, answer: &Answer, status: StatusCode) -> Option<Reading
         // A word nobody mapped, or none where one was promised.
         Some(State::Unknown) | None => Reading::Kept(status),
     })
-}
-
-/// `Retry-After` in seconds. Dates are not read: a wrong clock must not hold a call.
-#[must_use]
-pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers
-        .get(RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .trim()
-        .parse()
-        .ok()?;
-    Some(Duration::from_secs(seconds))
 }
 
 /// Reads an answer to its end for which nobody waits, and what it says; `None` when it was cut
