@@ -46,7 +46,7 @@ pub enum Outcome {
 /// Reads what the caller of an item's call would have been told.
 #[must_use]
 pub fn read(line: u32, told: &Told, now: Wall) -> Outcome {
-    let status = told.shown.status().as_u16();
+    let status = status_of(&told.shown);
     let end = |state, error: Option<Arc<str>>| ItemEnd {
         line,
         state,
@@ -109,6 +109,15 @@ fn refused(problem: &Problem, end: impl Fn(ItemState, Option<Arc<str>>) -> ItemE
         Code::ResultNotKept if problem.state.is_none() => again(false, told, ItemState::Refused),
         _ => Outcome::Ended(end(ItemState::Refused, code())),
     }
+}
+
+/// The status the tool gave, also of an answer that was too large to keep.
+fn status_of(shown: &Shown) -> u16 {
+    let kept = match shown {
+        Shown::Problem(problem) => problem.kept_status(),
+        Shown::Whole(_) | Shown::Stream { .. } | Shown::Tunnel(_) | Shown::Accepted(_) => None,
+    };
+    kept.unwrap_or_else(|| shown.status()).as_u16()
 }
 
 fn named_pause(shown: &Shown, now: Wall) -> Option<Duration> {

@@ -6,9 +6,7 @@
 //! may resend, and a gateway's refusal is not the tool's.
 
 use http::{HeaderMap, StatusCode};
-use http_body_util::BodyExt;
 
-use super::record;
 use super::told::{Shown, Word};
 use crate::call::code::Code;
 use crate::call::outcome::{NotSent, Outcome, Reading};
@@ -46,7 +44,7 @@ pub(super) fn read_undo(
 
 /// Reads an answer that was streamed away and kept as its record.
 #[must_use]
-fn read_kept(route: &Route, reply: &Reply) -> Outcome {
+pub(super) fn read_kept(route: &Route, reply: &Reply) -> Outcome {
     let body = match &reply.body {
         Kept::Whole(body) => &**body,
         Kept::Digest { .. } => &[],
@@ -191,26 +189,6 @@ fn by_word(route: &Route, answer: &Answer, status: StatusCode) -> Option<Reading
         // A word nobody mapped, or none where one was promised.
         Some(State::Unknown) | None => Reading::Kept(status),
     })
-}
-
-/// Reads an answer to its end for which nobody waits, and what it says; `None` when it was cut
-/// short.
-pub(super) async fn read_to_end(route: &Route, stream: StreamAnswer) -> Option<(Outcome, Reply)> {
-    let StreamAnswer {
-        status,
-        headers,
-        mut body,
-        end,
-    } = stream;
-    // An error ends the loop; the report says what it was.
-    while let Some(Ok(_)) = body.frame().await {}
-    drop(body);
-    let report = end.await;
-    if report.broken.is_some() {
-        return None;
-    }
-    let reply = record::passed(status, &headers, &report);
-    Some((read_kept(route, &reply), reply))
 }
 
 /// The trace a request belongs to, for the log.

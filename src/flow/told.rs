@@ -150,6 +150,14 @@ impl Problem {
             more: Vec::new(),
         }
     }
+
+    /// The tool's status, where its answer was too large to keep (`result-not-kept`).
+    #[must_use]
+    pub fn kept_status(&self) -> Option<StatusCode> {
+        let (_, result) = self.more.iter().find(|(name, _)| *name == "result")?;
+        let status = u16::try_from(result.get("status")?.as_u64()?).ok()?;
+        StatusCode::from_u16(status).ok()
+    }
 }
 
 impl Told {
