@@ -7,15 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
 
 use super::outcome::{self, Outcome};
 use crate::call::code::{Code, Word};
 use crate::call::id::IdSource;
 use crate::clock;
-use crate::flow::told::{Shown, Told, Whole};
 use crate::flow::{Errand, Flow};
 use crate::ledger::batch::{ItemEnd, ItemState};
 use crate::upstream::Core;
@@ -59,20 +56,21 @@ impl Item {
                 return Some(no_path(self.line));
             };
             let counted = self.errand.route.metrics.in_flight();
-            let told = heard(self.flow.call(&self.core, request).await).await;
+            let told = self.flow.call(&self.core, request).await;
             drop(counted);
             let took = self.core.clock.mono().since(began);
-            let (after, ours, at_last) = match outcome::read(self.line, &told) {
-                Outcome::Ended(end) => {
-                    self.count(told.word, told.shown.code(), took);
-                    return Some(end);
-                }
-                Outcome::Again {
-                    after,
-                    ours,
-                    at_last,
-                } => (after, ours, at_last),
-            };
+            let (after, ours, at_last) =
+                match outcome::read(self.line, &told, self.core.clock.wall()) {
+                    Outcome::Ended(end) => {
+                        self.count(told.word, told.shown.code(), took);
+                        return Some(end);
+                    }
+                    Outcome::Again {
+                        after,
+                        ours,
+                        at_last,
+                    } => (after, ours, at_last),
+                };
             left -= u32::from(!ours);
             if left == 0 {
                 self.count(told.word, told.shown.code(), took);
@@ -108,31 +106,6 @@ impl Item {
             metrics.backfilled.inc();
         }
         metrics.told(word, code, took);
-    }
-}
-
-/// Reads a streamed answer to its end, for which nobody waits: until then it is not on record.
-async fn heard(told: Told) -> Told {
-    match told.shown {
-        Shown::Stream {
-            status,
-            headers,
-            mut body,
-        } => {
-            // A body that breaks makes the call unclear, which its own record says.
-            while let Some(Ok(_)) = body.frame().await {}
-            let whole = Whole {
-                status,
-                headers,
-                body: Bytes::new(),
-            };
-            Told {
-                shown: Shown::Whole(whole),
-                ..told
-            }
-        }
-        // Nobody asked for a tunnel, or to be told before the end.
-        Shown::Tunnel(_) | Shown::Accepted(_) | Shown::Whole(_) | Shown::Problem(_) => told,
     }
 }
 

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::RETRY_AFTER;
-
 use crate::call::code::Code;
 use crate::call::receipt::State;
+use crate::call::time::Wall;
 use crate::flow::told::{Problem, Shown, Told, Word};
 use crate::ledger::batch::{ItemEnd, ItemState};
+use crate::upstream::headers::retry_after;
 
 /// Statuses that say "not now": the call is released, and a repeat is sent.
 const NOT_NOW: [u16; 3] = [408, 425, 429];
@@ -45,8 +45,8 @@ pub enum Outcome {
 
 /// Reads what the caller of an item's call would have been told.
 #[must_use]
-pub fn read(line: u32, told: &Told) -> Outcome {
-    let status = told.shown.status().as_u16();
+pub fn read(line: u32, told: &Told, now: Wall) -> Outcome {
+    let status = status_of(&told.shown);
     let end = |state, error: Option<Arc<str>>| ItemEnd {
         line,
         state,
@@ -67,7 +67,7 @@ pub fn read(line: u32, told: &Told) -> Outcome {
             Outcome::Ended(end(ItemState::Unresolved, Some(Arc::from(why))))
         }
         (Word::Answered, shown) if NOT_NOW.contains(&status) => Outcome::Again {
-            after: named_pause(shown).unwrap_or(PAUSE).min(PAUSE_MAX),
+            after: named_pause(shown, now).unwrap_or(PAUSE).min(PAUSE_MAX),
             ours: false,
             at_last: end(
                 ItemState::Refused,
@@ -111,20 +111,29 @@ fn refused(problem: &Problem, end: impl Fn(ItemState, Option<Arc<str>>) -> ItemE
     }
 }
 
-fn named_pause(shown: &Shown) -> Option<Duration> {
+/// The status the tool gave, also of an answer that was too large to keep.
+fn status_of(shown: &Shown) -> u16 {
+    let kept = match shown {
+        Shown::Problem(problem) => problem.kept_status(),
+        Shown::Whole(_) | Shown::Stream { .. } | Shown::Tunnel(_) | Shown::Accepted(_) => None,
+    };
+    kept.unwrap_or_else(|| shown.status()).as_u16()
+}
+
+fn named_pause(shown: &Shown, now: Wall) -> Option<Duration> {
     let headers = match shown {
         Shown::Whole(whole) => &whole.headers,
         Shown::Stream { headers, .. } => headers,
         Shown::Problem(problem) => return problem.retry_after,
         Shown::Tunnel(_) | Shown::Accepted(_) => return None,
     };
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse();
-    seconds.ok().map(Duration::from_secs)
+    retry_after(headers, now)
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use http::header::RETRY_AFTER;
     use http::{HeaderMap, HeaderValue, StatusCode};
 
     use super::*;
@@ -165,7 +174,7 @@ mod tests {
     }
 
     fn ends(told: &Told, state: ItemState) {
-        match read(3, told) {
+        match read(3, told, Wall(0)) {
             Outcome::Ended(end) => assert_eq!((end.line, end.state), (3, state), "{told:?}"),
             again @ Outcome::Again { .. } => panic!("{told:?}: {again:?}"),
         }
@@ -206,7 +215,7 @@ mod tests {
 
     #[test]
     fn not_now_is_asked_again_when_the_tool_says_and_counts_only_if_it_was_the_tool() {
-        let at_last = |told: &Told| match read(1, told) {
+        let at_last = |told: &Told| match read(1, told, Wall(0)) {
             Outcome::Again { at_last, .. } => at_last.state,
             Outcome::Ended(end) => panic!("{end:?}"),
         };
@@ -218,7 +227,7 @@ mod tests {
         );
         let running = problem(Word::Refused, Code::InProgress, None);
         assert_eq!(at_last(&running), ItemState::Unresolved);
-        let again = |told: &Told| match read(1, told) {
+        let again = |told: &Told| match read(1, told, Wall(0)) {
             Outcome::Again { after, ours, .. } => (after, ours),
             Outcome::Ended(end) => panic!("{end:?}"),
         };

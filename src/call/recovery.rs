@@ -233,7 +233,13 @@ impl Recovery {
     /// How long the attempt that begins now may take.
     #[must_use]
     pub fn attempt_bound(&self, now: Mono) -> Duration {
-        let attempt = self.policy.timeouts.attempt;
+        self.answer_bound(now, Duration::ZERO)
+    }
+
+    /// How much longer an attempt may take that has taken `took` so far.
+    #[must_use]
+    pub fn answer_bound(&self, now: Mono, took: Duration) -> Duration {
+        let attempt = self.policy.timeouts.attempt.saturating_sub(took);
         self.deadline()
             .map_or(attempt, |deadline| attempt.min(deadline.since(now)))
     }

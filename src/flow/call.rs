@@ -51,6 +51,8 @@ pub(super) struct Call {
     pub(super) first: Option<Choice>,
     /// In line, or in a round.
     pub(super) place: Place,
+    /// Whether a caller is there who reads an answer while it arrives; else it is collected.
+    pub(super) is_read: bool,
     /// Its undo request, once that was sent.
     pub(super) undo: Option<StoredUndo>,
 }
@@ -151,6 +153,16 @@ impl Decider {
         match self {
             Self::Line(machine) => machine.attempt_bound(now),
             Self::Round(recovery) => recovery.attempt_bound(now),
+        }
+    }
+
+    /// How much longer an answer may take that began to arrive `took` after its request, and that
+    /// nobody reads yet: what is left for the call in line, of the attempt in a pass.
+    #[must_use]
+    pub(super) fn left_of_answer(&self, now: Mono, took: Duration) -> Duration {
+        match self {
+            Self::Line(machine) => machine.deadline().since(now),
+            Self::Round(recovery) => recovery.answer_bound(now, took),
         }
     }
 
@@ -267,11 +279,9 @@ impl Call {
             connect: route.policy.timeouts.connect,
             idle: route.policy.timeouts.idle,
             max_kept: route.body.max_kept_response,
-            mode: match self.place {
-                Place::Line => Mode::from(route.response),
-                Place::Round(_) | Place::Undo(_) | Place::Repeat(_) | Place::Order(_) => {
-                    Mode::Collect
-                }
+            mode: match self.is_read {
+                true => Mode::from(route.response),
+                false => Mode::Collect,
             },
         }
     }

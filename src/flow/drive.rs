@@ -13,7 +13,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Flow;
 use super::allow::{self, Held};
-use super::call::{Call, Decider, Place, Replies, Said};
+use super::call::{Call, Decider, Replies, Said};
 use super::late::LateSet;
 use super::reading;
 use super::running::Attendance;
@@ -26,6 +26,7 @@ use crate::crash::{self, Point};
 use crate::ledger::{Entry, Intention, Written};
 use crate::telemetry::labels::AttemptResult;
 use crate::telemetry::log::AttemptLine;
+use crate::upstream::headers::retry_after;
 use crate::upstream::{Answer, Core, Ended, Exchange, StreamAnswer};
 
 /// A call under way.
@@ -290,7 +291,7 @@ impl Drive {
             Ended::Collected(answer) => {
                 crash::at(Point::Answered);
                 let outcome = reading::read(&self.call.route.conf, &answer);
-                let said = (outcome, reading::retry_after(&answer.headers));
+                let said = (outcome, retry_after(&answer.headers, self.wall()));
                 self.replies.put(attempt.n, Said::Answer(answer));
                 said
             }
@@ -317,7 +318,7 @@ impl Drive {
             Reading::Pending(_) | Reading::Kept(_) => false,
         };
         let settles = settles && !reading::is_open(&self.call.route.conf, &stream);
-        if settles && self.call.place == Place::Line {
+        if settles && self.call.is_read {
             let held = self.release(Outcome::Answered(reading));
             self.attempted(attempt, Outcome::Answered(reading), None);
             // Until the body has passed, the tool is at work.
@@ -325,18 +326,18 @@ impl Drive {
             self.stream = Some(stream);
             return self.on(Event::Head(reading));
         }
-        let outcome = match reading::read_to_end(&self.call.route.conf, *stream).await {
-            Some((outcome, reply)) => {
-                self.replies.put(attempt.n, Said::Kept(reply));
-                outcome
-            }
-            None => Outcome::Unclear(Unclear::Disconnect),
-        };
-        self.attempted(attempt, outcome, None);
-        self.on(Event::Attempted {
-            outcome,
-            retry_after: None,
-            open: false,
+        let head = self.now();
+        let (outcome, step) = self.read(attempt.n, attempt.took, *stream).await;
+        let took = attempt.took.saturating_add(self.now().since(head));
+        let is_late = outcome == Outcome::Unclear(Unclear::Timeout);
+        let detail = is_late.then(|| Box::from("its answer began and did not end"));
+        self.attempted(Attempt { took, ..attempt }, outcome, detail);
+        step.unwrap_or_else(|| {
+            self.on(Event::Attempted {
+                outcome,
+                retry_after: None,
+                open: false,
+            })
         })
     }
 
@@ -444,7 +445,7 @@ impl Drive {
             let event = tokio::select! {
                 biased;
                 end = self.late.next(), if !self.late.is_empty() => {
-                    Box::pin(self.spoke(end)).await
+                    self.spoke(end)
                 }
                 done = &mut operation => return Ok(done),
                 () = &mut deadline, if !passed => {

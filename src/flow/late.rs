@@ -7,6 +7,7 @@
 //! Deliberately absent: what a late answer means, which the machine decides.
 
 use std::collections::VecDeque;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::call::Said;
+use super::passing::read_out;
 use crate::ledger::RowId;
 use crate::telemetry::labels::Bound;
 use crate::telemetry::metrics::Metrics;
@@ -61,8 +64,8 @@ pub(super) struct LateSet {
 pub(super) struct LateEnd {
     /// The attempt it belongs to.
     pub(super) n: u8,
-    /// Its end; `None` when it was closed or its time was over.
-    pub(super) ended: Option<Ended>,
+    /// Its complete answer; `None` when it had none, was closed, or its time was over.
+    pub(super) said: Option<Said>,
 }
 
 /// What a late exchange is bounded by.
@@ -179,8 +182,8 @@ impl LateSet {
         };
         let over = core.wheel.sleep(bounds.late);
         self.running.spawn(async move {
-            let ended = speak(exchange, over, &leaving.hold.close).await;
-            LateEnd { n, ended }
+            let said = speak(exchange, over, &leaving.hold.close).await;
+            LateEnd { n, said }
         });
     }
 
@@ -191,7 +194,7 @@ impl LateSet {
                 Some(Ok(end)) => return end,
                 // A task of ours that panicked has dropped, and so reset, its exchange.
                 Some(Err(e)) => tracing::error!(error = %e, "a late exchange ended abnormally"),
-                None => std::future::pending().await,
+                None => pending().await,
             }
         }
     }
@@ -203,17 +206,24 @@ impl LateSet {
     }
 }
 
-/// Waits for the exchange until its time is over or somebody closes it; then it is reset, and
-/// nothing of it is on its way any more.
+/// Waits for the exchange, and for all of its answer, until its time is over or somebody closes it;
+/// then it is reset, and nothing of it is on its way any more.
 async fn speak(
     mut exchange: Exchange,
     over: impl Future<Output = ()>,
     close: &CancellationToken,
-) -> Option<Ended> {
+) -> Option<Said> {
+    let said = async {
+        match (&mut exchange).await {
+            Ended::Collected(answer) => Some(Said::Answer(answer)),
+            Ended::Streaming(stream) => read_out(*stream, pending()).await.ok().map(Said::Kept),
+            Ended::NotSent(_) | Ended::Unclear(_) => None,
+        }
+    };
     tokio::select! {
         biased;
         () = close.cancelled() => {}
-        ended = &mut exchange => return Some(ended),
+        said = said => return said,
         () = over => {}
     }
     exchange.reset().await;

@@ -10,7 +10,7 @@ use crate::call::step::{Ending, Event, Step};
 use crate::crash::{self, Point};
 use crate::ledger::Entry;
 use crate::telemetry::labels::Bound;
-use crate::upstream::{Ended, Exchange};
+use crate::upstream::Exchange;
 
 impl Drive {
     /// Takes over an exchange whose attempt is over but that may still speak.
@@ -36,18 +36,16 @@ impl Drive {
     }
 
     /// What a late exchange's end says to the machine.
-    pub(super) async fn spoke(&mut self, end: LateEnd) -> Event {
+    pub(super) fn spoke(&mut self, end: LateEnd) -> Event {
         let n = end.n;
         let conf = &self.call.route.conf;
-        let said = match end.ended {
-            Some(Ended::Collected(answer)) => {
-                Some((reading::read(conf, &answer), Said::Answer(answer)))
-            }
-            Some(Ended::Streaming(stream)) => reading::read_to_end(conf, *stream)
-                .await
-                .map(|(outcome, reply)| (outcome, Said::Kept(reply))),
-            Some(Ended::NotSent(_) | Ended::Unclear(_)) | None => None,
-        };
+        let said = end.said.map(|said| {
+            let outcome = match &said {
+                Said::Answer(answer) => reading::read(conf, answer),
+                Said::Kept(reply) => reading::read_kept(conf, reply),
+            };
+            (outcome, said)
+        });
         // A gateway further in that refused this late says nothing about the call.
         let Some((Outcome::Answered(reading), said)) = said else {
             return Event::LateEnded { n };
@@ -69,7 +67,7 @@ impl Drive {
     pub(super) async fn listen(mut self: Box<Self>) {
         while !self.late.is_empty() {
             let end = self.late.next().await;
-            let event = self.spoke(end).await;
+            let event = self.spoke(end);
             self.hear(event).await;
         }
     }

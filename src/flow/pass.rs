@@ -148,7 +148,7 @@ impl Pass<'_> {
                 }
             };
             let through = answer.as_ref().is_some_and(reading::came_through_a_gateway);
-            let wait = self.repeat_after(tries, outcome, policy);
+            let wait = self.repeat_after(tries, (outcome, answer.as_ref()), policy);
             let wait = wait.filter(|_| !through && (sends == 0 || self.pays(route, &mut paid)));
             match (wait, answer) {
                 (Some(wait), answer) => {
@@ -351,7 +351,13 @@ impl Pass<'_> {
     }
 
     /// How long to wait before the request is sent again; `None` when it is not.
-    fn repeat_after(&self, n: u8, outcome: Outcome, policy: &Policy) -> Option<Duration> {
+    /// The tool's wish raises the wait; one that does not fit into what is left ends it.
+    fn repeat_after(
+        &self,
+        n: u8,
+        (outcome, answer): (Outcome, Option<&Shown>),
+        policy: &Policy,
+    ) -> Option<Duration> {
         let worth_it = match outcome {
             Outcome::NotSent(_) | Outcome::Unclear(_) => true,
             Outcome::Answered(reading) => matches!(reading.status().as_u16(), 502..=504),
@@ -374,9 +380,13 @@ impl Pass<'_> {
             route.metrics.denied.inc(Denied::SwitchedOff);
             return None;
         }
-        let wait = policy
+        let backoff = policy
             .retry
             .backoff(u32::from(n), self.flow.entropy.chance());
+        let wished = answer.and_then(Shown::headers);
+        let wished =
+            wished.and_then(|headers| headers::retry_after(headers, self.core.clock.wall()));
+        let wait = wished.map_or(backoff, |wished| wished.max(backoff));
         let room = self.now.after(wait) < self.deadline;
         room.then_some(wait)
     }

@@ -5,13 +5,8 @@
 //! its word counts before the status (contract, "Chains"), because only the hop next to the tool
 //! may resend, and a gateway's refusal is not the tool's.
 
-use std::time::Duration;
-
-use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
-use http_body_util::BodyExt;
 
-use super::record;
 use super::told::{Shown, Word};
 use crate::call::code::{Code, Sent};
 use crate::call::outcome::{NotSent, Outcome, Reading};
@@ -49,7 +44,7 @@ pub(super) fn read_undo(
 
 /// Reads an answer that was streamed away and kept as its record.
 #[must_use]
-fn read_kept(route: &Route, reply: &Reply) -> Outcome {
+pub(super) fn read_kept(route: &Route, reply: &Reply) -> Outcome {
     let body = match &reply.body {
         Kept::Whole(body) => &**body,
         Kept::Digest { .. } => &[],
@@ -69,12 +64,7 @@ pub(super) fn is_open(route: &Route, head: &StreamAnswer) -> bool {
 /// The word for an answer that is passed on as the call's end: a gateway's refusal stays one.
 #[must_use]
 pub(super) fn word(route: &Route, shown: &Shown) -> Word {
-    let headers = match shown {
-        Shown::Whole(whole) => &whole.headers,
-        Shown::Stream { headers, .. } => headers,
-        Shown::Problem(_) | Shown::Tunnel(_) | Shown::Accepted(_) => return Word::Answered,
-    };
-    match word_of(route, headers) {
+    match shown.headers().and_then(|headers| word_of(route, headers)) {
         Some(word) if word == Word::Refused.as_str() => Word::Refused,
         Some(_) | None => Word::Answered,
     }
@@ -83,11 +73,9 @@ pub(super) fn word(route: &Route, shown: &Shown) -> Word {
 /// Whether a gateway made the answer, and so has resent as often as it is worth.
 #[must_use]
 pub(super) fn came_through_a_gateway(shown: &Shown) -> bool {
-    match shown {
-        Shown::Whole(whole) => whole.headers.contains_key(X_CALL_ATTEMPTS),
-        Shown::Stream { headers, .. } => headers.contains_key(X_CALL_ATTEMPTS),
-        Shown::Problem(_) | Shown::Tunnel(_) | Shown::Accepted(_) => false,
-    }
+    shown
+        .headers()
+        .is_some_and(|headers| headers.contains_key(X_CALL_ATTEMPTS))
 }
 
 /// The outcome word of the callgate that answers on this route.
@@ -205,39 +193,6 @@ fn by_word(route: &Route, answer: &Answer, status: StatusCode) -> Option<Reading
         // A word nobody mapped, or none where one was promised.
         Some(State::Unknown) | None => Reading::Kept(status),
     })
-}
-
-/// `Retry-After` in seconds. Dates are not read: a wrong clock must not hold a call.
-#[must_use]
-pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers
-        .get(RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .trim()
-        .parse()
-        .ok()?;
-    Some(Duration::from_secs(seconds))
-}
-
-/// Reads an answer to its end for which nobody waits, and what it says; `None` when it was cut
-/// short.
-pub(super) async fn read_to_end(route: &Route, stream: StreamAnswer) -> Option<(Outcome, Reply)> {
-    let StreamAnswer {
-        status,
-        headers,
-        mut body,
-        end,
-    } = stream;
-    // An error ends the loop; the report says what it was.
-    while let Some(Ok(_)) = body.frame().await {}
-    drop(body);
-    let report = end.await;
-    if report.broken.is_some() {
-        return None;
-    }
-    let reply = record::passed(status, &headers, &report);
-    Some((read_kept(route, &reply), reply))
 }
 
 /// The trace a request belongs to, for the log.

@@ -170,6 +170,7 @@ impl Flow {
             via: site,
             first: None,
             place: Place::Repeat(Hold::Nothing),
+            is_read: false,
             client: view.client.clone(),
             call_id: view.call_id.clone(),
             source: view.source,

@@ -236,6 +236,7 @@ pub(super) fn recovered(route: Arc<Route>, due: Due, target: PathAndQuery, place
         via: site,
         first: None,
         place,
+        is_read: false,
         undo: due.undo,
         client: due.call.client,
         call_id: due.call.call_id,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use http_body_util::BodyExt;
 
+use super::allow::Held;
 use super::call::{Place, Said};
 use super::dedup;
 use super::drive::Drive;
@@ -382,7 +383,7 @@ impl Drive {
             return self.call.problem(Word::Refused, sends, parting::internal());
         };
         let (status, headers) = (stream.status, stream.headers.clone());
-        let (body, passed) = super::passing::split(*stream);
+        let (body, passed) = super::passing::split(*stream, self.patience());
         let shown = Shown::Stream {
             status,
             headers: headers.clone(),
@@ -402,6 +403,7 @@ impl Drive {
                 }
             };
             crash::at(Point::Streaming);
+            self.held = Held::default();
             let reading = Reading::by_status(status);
             let outcome = match report.broken {
                 None => Outcome::Answered(reading),

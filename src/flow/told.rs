@@ -90,6 +90,16 @@ impl Shown {
         }
     }
 
+    /// The fields of an answer of the tool.
+    #[must_use]
+    pub const fn headers(&self) -> Option<&HeaderMap> {
+        match self {
+            Self::Whole(whole) => Some(&whole.headers),
+            Self::Stream { headers, .. } => Some(headers),
+            Self::Problem(_) | Self::Accepted(_) | Self::Tunnel(_) => None,
+        }
+    }
+
     /// The code of a problem.
     #[must_use]
     pub const fn code(&self) -> Option<Code> {
@@ -149,6 +159,14 @@ impl Problem {
             exceeded: None,
             more: Vec::new(),
         }
+    }
+
+    /// The tool's status, where its answer was too large to keep (`result-not-kept`).
+    #[must_use]
+    pub fn kept_status(&self) -> Option<StatusCode> {
+        let (_, result) = self.more.iter().find(|(name, _)| *name == "result")?;
+        let status = u16::try_from(result.get("status")?.as_u64()?).ok()?;
+        StatusCode::from_u16(status).ok()
     }
 }
 

@@ -47,6 +47,9 @@ impl Visit {
     pub(super) fn claimed(self, claim: Claim, now: Wall) -> Call {
         let idempotency_key = self.key_value();
         let request = self.request;
+        // Who was promised the call reads its answer only while it waits for it all the same.
+        let waits = request.prefer.wait.is_some_and(|wait| !wait.is_zero());
+        let is_read = !request.promised || waits;
         let secret = &request.route.conf.secret_headers;
         let credential = record::credentials(&self.fields, secret).next().is_some();
         Call {
@@ -56,6 +59,7 @@ impl Visit {
             via: self.site,
             first: Some(self.choice.unwrap_or(Choice::Plain)),
             place: Place::Line,
+            is_read,
             client: request.client,
             call_id: request.call_id,
             source: request.source,

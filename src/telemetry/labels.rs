@@ -207,6 +207,8 @@ labels! {
         ConnectionsPerAddress = "address-connections",
         /// `upstream.late_max`: the oldest late exchange was reset.
         LateExchanges = "late-exchanges",
+        /// An answer that nobody read had not ended in time: its exchange was closed.
+        UnreadAnswers = "unread-answers",
         /// HTTP/2 connections of one core to one tool: there was none for a send in time.
         UpstreamConnections = "upstream-connections",
         /// An HTTP/2 caller went past what one connection may do: it was cut off.

@@ -16,9 +16,11 @@ use crate::call::outcome::Cause;
 use crate::config::route::HostMode;
 
 mod node;
+mod pause;
 mod trailers;
 
 pub use node::{Caller, Node};
+pub use pause::retry_after;
 pub use trailers::Trailers;
 
 /// Identity of the call, unless the route names another field.

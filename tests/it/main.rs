@@ -31,6 +31,7 @@ mod cut_answers;
 mod disks;
 mod draining;
 mod duplicates;
+mod endless;
 mod fixture;
 mod floods;
 mod framing;

@@ -198,3 +198,25 @@ fn the_upstream_path_and_host_are_built_as_configured() {
     assert_eq!(head.one("host"), Some(world.tool.address.to_string()));
     assert_eq!(head.one("x-tool-token").as_deref(), Some("t0k"));
 }
+
+#[test]
+fn a_tool_that_names_a_wait_is_given_it_or_its_answer_is_handed_on() {
+    let busy = |wish: &str| Act::says(Reply::new(503, "busy").field("Retry-After", wish));
+    for (wish, sends) in [("1", 2), ("90000", 1), ("18446744073709551616", 1)] {
+        let script = Script::new().request(1, busy(wish));
+        let world = World::with(script, |config| {
+            config
+                .route("effects", "none")
+                .set("defaults/timeouts/total", "20s")
+        });
+        let answer = world.call(&Call::with_id("wishes"));
+        let told = (answer.status, answer.attempts());
+        assert_eq!(told, (if sends == 2 { 201 } else { 503 }, sends), "{wish}");
+        let times = world.tool.sends("wishes");
+        assert_eq!(times.len(), sends, "{wish}");
+        if let [first, second] = &times[..] {
+            assert!(second.at - first.at >= ms(1_000), "sent again too early");
+        }
+        drop(world.without_history());
+    }
+}

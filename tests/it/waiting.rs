@@ -335,14 +335,21 @@ fn retry_after_raises_the_wait_and_never_beyond_the_total() {
         "questions do not wait"
     );
 
-    let script = Script::new().otherwise(Act::says(busy("60")));
-    let world = World::new(script);
-    let began = Instant::now();
-    let answer = world.call(&Call::with_id("never"));
-    assert_eq!(
-        (answer.status, answer.outcome().as_str()),
-        (503, "unresolved")
-    );
-    assert_between(began.elapsed(), 0, 2_500, "a wait that cannot fit");
-    assert_eq!(world.tool.a(), 1);
+    for far in [
+        "60",
+        "18446744073709551616",
+        "Fri, 31 Dec 9999 23:59:59 GMT",
+    ] {
+        let script = Script::new().otherwise(Act::says(busy(far)));
+        let world = World::new(script);
+        let began = Instant::now();
+        let answer = world.call(&Call::with_id("never"));
+        assert_eq!(
+            (answer.status, answer.outcome().as_str()),
+            (503, "unresolved"),
+            "{far}"
+        );
+        assert_between(began.elapsed(), 0, 2_500, "a wait that cannot fit");
+        assert_eq!(world.tool.a(), 1, "{far}");
+    }
 }
