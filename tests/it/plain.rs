@@ -220,3 +220,22 @@ fn a_tool_that_names_a_wait_is_given_it_or_its_answer_is_handed_on() {
         drop(world.without_history());
     }
 }
+
+#[test]
+fn a_path_that_could_mean_another_one_at_the_tool_is_refused() {
+    let world = World::with(Script::new(), |config| {
+        config.route("match/path", "/orders/**")
+    });
+    for path in ["/orders/../secret", "/orders/%2e%2E/secret", "/orders/./1"] {
+        for call in [Call::get(path), Call::post_to(path)] {
+            let problem = world.call(&call).problem(400, "bad-request");
+            assert_eq!(problem["sent"], "unknown", "{path}");
+        }
+    }
+    assert_eq!(world.tool.a(), 0);
+    assert_eq!(
+        world.call(&Call::get("/orders/.well-known/a..b")).status,
+        200
+    );
+    drop(world.without_history());
+}

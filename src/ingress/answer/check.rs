@@ -81,6 +81,11 @@ impl<D: Door> Visit<'_, D> {
             let detail = "The request needs exactly one `Host` field.";
             return Err(unseen_told(None, Code::BadRequest, detail));
         }
+        if identify::walks(head.uri.path()) {
+            let detail = "The path has `.` or `..` as a segment, so that it can mean another one \
+                          at the tool. Send the path it leads to.";
+            return Err(unseen_told(None, Code::BadRequest, detail));
+        }
         if !identify::coding_is_known(&head.headers) {
             let detail = "The only transfer coding taken here is `chunked`, once. Send the body \
                           with it or with a Content-Length.";

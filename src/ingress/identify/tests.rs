@@ -29,3 +29,34 @@ fn http_1_1_has_one_host_and_others_at_most_one() {
     assert_eq!(sound(Version::HTTP_10), [true, true, false]);
     assert_eq!(sound(Version::HTTP_2), [true, true, false]);
 }
+
+#[test]
+fn a_path_walks_only_by_whole_segments_of_dots() {
+    for path in [
+        "/..",
+        "/.",
+        "/a/../b",
+        "/a/./b",
+        "/a/..",
+        "/%2e%2E/b",
+        "/a/.%2e",
+        "/%2e",
+        "/a/..;x=1/b",
+    ] {
+        assert!(walks(path), "{path}");
+    }
+    for path in [
+        "/",
+        "/a",
+        "/a/...",
+        "/a..b/c",
+        "/.well-known/x",
+        "/a/b.json",
+        "/%2e%2e%2e",
+        "/a%2fb",
+        "/..a",
+        "*",
+    ] {
+        assert!(!walks(path), "{path}");
+    }
+}
