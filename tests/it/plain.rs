@@ -233,9 +233,7 @@ fn a_path_that_could_mean_another_one_at_the_tool_is_refused() {
         }
     }
     assert_eq!(world.tool.a(), 0);
-    assert_eq!(
-        world.call(&Call::get("/orders/.well-known/a..b")).status,
-        200
-    );
+    let whole = Call::get("/orders/.well-known/a..b");
+    assert_eq!(world.call(&whole).status, 201);
     drop(world.without_history());
 }
