@@ -10,6 +10,7 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::call::id::ClientName;
 use crate::ledger::{CallView, Cursor, DeadState, RowId, Tally};
+use crate::telemetry::labels::Bound;
 use crate::telemetry::readiness::Trouble;
 use fixture::{NOON, at, call, dead, settled};
 use shelf::Shelf;
@@ -398,6 +399,7 @@ async fn stopping_ends_idle_connections_and_the_loop() {
     let serving = tokio::spawn(serve(
         listener,
         router(admin(Shelf::default(), None)),
+        Arc::new(Metrics::new("0.1.0")),
         stop.clone(),
     ));
     let mut socket = tokio::net::TcpStream::connect(address)
@@ -420,6 +422,48 @@ async fn stopping_ends_idle_connections_and_the_loop() {
         .await
         .expect("the connection is closed");
     assert!(rest.ends_with(b"alive\n"));
+}
+
+#[tokio::test]
+async fn connections_that_say_nothing_make_room_for_those_that_ask() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let admin = admin(Shelf::default(), None);
+    let (metrics, stop) = (
+        Arc::clone(&admin.metrics),
+        tokio_util::sync::CancellationToken::new(),
+    );
+    let serving = tokio::spawn(serve(
+        listener,
+        router(admin),
+        Arc::clone(&metrics),
+        stop.clone(),
+    ));
+    let mut silent = Vec::new();
+    // Nothing, half a head, and the beginning of an HTTP/2 preface: more than there is room for.
+    for n in 0..200 {
+        let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+        let said = [&b""[..], b"GET /livez HTTP/1.1\r\n", b"PRI * HT"][n % 3];
+        socket.write_all(said).await.expect("it is sent");
+        silent.push(socket);
+    }
+    let asks = async {
+        let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n";
+        socket.write_all(request).await.expect("it is sent");
+        let mut answer = [0; 12];
+        socket.read_exact(&mut answer).await.expect("it answers");
+        assert_eq!(&answer, b"HTTP/1.1 200");
+    };
+    tokio::time::timeout(Duration::from_secs(8), asks)
+        .await
+        .expect("silent connections keep nobody out");
+    assert!(metrics.bounds.get(Bound::AdminConnections) >= 1);
+    stop.cancel();
+    serving.await.expect("the loop ends");
 }
 
 #[tokio::test]

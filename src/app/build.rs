@@ -318,7 +318,12 @@ fn open_admin(
     };
     let admin = Arc::new(admin);
     let router = admin::router(Arc::clone(&admin));
-    rest.spawn(admin::serve(listener, router, stop.clone()));
+    rest.spawn(admin::serve(
+        listener,
+        router,
+        Arc::clone(&ground.metrics),
+        stop.clone(),
+    ));
     Ok((admin, address))
 }
 

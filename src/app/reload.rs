@@ -255,12 +255,13 @@ impl Reloader {
         flow.clients.replace(&config.clients);
         let stays = |name: &str| config.routes.iter().any(|route| *route.name == *name);
         for gone in before.routes.iter().filter(|route| !stays(&route.name)) {
-            self.ground
-                .readiness
-                .clear(Trouble::ToolUnreachable, &gone.name);
-            self.ground
-                .readiness
-                .clear(Trouble::ReceiptsBroken, &gone.name);
+            for trouble in [
+                Trouble::ToolUnreachable,
+                Trouble::ReceiptsBroken,
+                Trouble::ReceiptsUnproven,
+            ] {
+                self.ground.readiness.clear(trouble, &gone.name);
+            }
         }
         flow.show_retries();
         self.config.store(Arc::new(config));

@@ -1,5 +1,6 @@
 //! The command tree, and commands against a real admin listener on a port of its own.
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
@@ -12,6 +13,7 @@ use super::*;
 use crate::admin;
 use crate::admin::tests::fixture::{dead as dead_letter, settled};
 use crate::admin::tests::shelf::Shelf;
+use crate::telemetry::metrics::Metrics;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(line.split_whitespace())
@@ -116,7 +118,8 @@ impl Listening {
                 let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
                 tell.send(listener.local_addr().expect("an address"))
                     .expect("a waiting test");
-                admin::serve(listener, router, stopped).await;
+                let metrics = Arc::new(Metrics::new("0.1.0"));
+                admin::serve(listener, router, metrics, stopped).await;
             });
         });
         let url = format!("http://{}", told.recv().expect("the listener's address"));

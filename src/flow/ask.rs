@@ -302,19 +302,27 @@ impl Flow {
         let Some(_probe) = known.trust.probe(self.clock.mono()) else {
             return;
         };
+        let mut last = RawAnswer::Unknown(Why::NoQuestion);
         for wait in proof::waits(policy.settle) {
             crate::clock::sleep(wait).await;
             if known.trust.is_proven() {
                 return;
             }
             let heard = inquiry.put().await;
-            route.metrics.receipts.inc(heard.asked.answer.said());
-            if matches!(heard.asked.answer, RawAnswer::State(_)) {
+            last = heard.asked.answer;
+            route.metrics.receipts.inc(last.said());
+            if matches!(last, RawAnswer::State(_)) {
                 self.recognised(route, asks, self.clock.wall());
                 return;
             }
         }
-        self.missed(route, asks, (&inquiry.call_id, self.clock.mono()));
+        // What was said too early, or could not be asked, is no denial.
+        let about = (&inquiry.call_id, self.clock.mono());
+        match last {
+            RawAnswer::NotFound => self.missed(route, asks, about),
+            RawAnswer::Unknown(why) => self.unheard(route, asks, about, why),
+            RawAnswer::State(_) => {}
+        }
     }
 
     /// The endpoint of `route` recognised an id that was sent.
@@ -331,6 +339,7 @@ impl Flow {
             self.readiness
                 .clear(Trouble::ReceiptsBroken, &route.conf.name);
         }
+        self.no_longer_silent(route);
         tracing::info!(
             route = %route.conf.name,
             endpoint = &*known.address,
@@ -339,7 +348,36 @@ impl Flow {
         self.remember(known, Proof::Proven, now);
     }
 
-    /// The endpoint of `route` did not know an answered call, however often it was asked.
+    /// The endpoint of `route` could not be asked about an answered call: nothing is known of it.
+    fn unheard(&self, route: &Route, asks: Asks, (call_id, now): (&CallId, Mono), why: Why) {
+        let Some(known) = asks.known(route) else {
+            return;
+        };
+        if !known.trust.unheard(now) {
+            return;
+        }
+        let detail = "the receipt endpoint could not be asked about a call that was answered";
+        self.readiness
+            .raise(Trouble::ReceiptsUnproven, &route.conf.name, detail);
+        tracing::warn!(
+            call_id = %call_id,
+            route = %route.conf.name,
+            endpoint = &*known.address,
+            why = why.as_str(),
+            "the receipt endpoint could not be asked about a call that was answered: it is \
+             unproven, and nothing is resent on its word until it recognises one"
+        );
+    }
+
+    /// Forgets that an endpoint of `route` could not be asked, unless another one cannot.
+    fn no_longer_silent(&self, route: &Route) {
+        if !route.receipts_known().any(|known| known.trust.is_silent()) {
+            self.readiness
+                .clear(Trouble::ReceiptsUnproven, &route.conf.name);
+        }
+    }
+
+    /// The endpoint of `route` denied an answered call, however often it was asked.
     fn missed(&self, route: &Route, asks: Asks, (call_id, now): (&CallId, Mono)) {
         let Some(known) = asks.known(route) else {
             return;
@@ -347,6 +385,7 @@ impl Flow {
         if !known.trust.missed(now) {
             return;
         }
+        self.no_longer_silent(route);
         route.metrics.receipt_broken(true);
         let detail = "the receipt endpoint does not know a call that was answered";
         self.readiness

@@ -3,7 +3,8 @@
 //! A mistyped path, a load balancer's default page or half a roll-out answers 404 for everything,
 //! and each such answer would send a call again. So the endpoint first has to recognise an id that
 //! was sent: the gateway asks about the first answered calls and remembers what it finds. An
-//! endpoint that does not know an answered call is broken until it does.
+//! endpoint that says it does not know an answered call is broken until it does. One that cannot be
+//! asked has said nothing: it stays unproven.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,8 +26,8 @@ const GAPS: [Duration; 3] = [
 /// Probes of one endpoint that may run at once: the first calls of a burst are enough.
 const PROBES_MAX: u8 = 4;
 
-/// After a probe found the endpoint broken, the next answered call is asked about no sooner.
-const BROKEN_PAUSE: Duration = Duration::from_secs(10);
+/// After a probe that proved nothing the next answered call is asked about no sooner.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// What is known about one receipt endpoint. One per route, shared by its calls.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ struct State {
     standing: Standing,
     running: u8,
     not_before: Mono,
+    /// The last time it was asked about an answered call, it said nothing that could be used.
+    silent: bool,
 }
 
 /// What the endpoint has shown so far.
@@ -51,7 +54,7 @@ pub enum Standing {
     Unproven,
     /// It recognised an id that was sent.
     Proven,
-    /// It did not know a call that was answered.
+    /// It said that it did not know a call that was answered.
     Broken,
 }
 
@@ -72,6 +75,7 @@ impl Trust {
             standing,
             running: 0,
             not_before: Mono(0),
+            silent: false,
         };
         Self {
             believe,
@@ -126,18 +130,36 @@ impl Trust {
         let mut state = self.state.lock();
         let news = state.standing != Standing::Proven;
         state.standing = Standing::Proven;
+        state.silent = false;
         self.proven.store(true, Ordering::Release);
         news
     }
 
-    /// The endpoint did not know an answered call, asked as often as [`waits`] says. Whether that
-    /// is news. A proof that came in the meantime stands: other calls are recognised.
+    /// Whether it could not be asked when it should have shown what it is worth.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.state.lock().silent
+    }
+
+    /// The endpoint could not be asked about an answered call, tried as often as [`waits`] says.
+    /// Whether that is news. It has denied nothing, so it is no better and no worse than before.
+    pub fn unheard(&self, now: Mono) -> bool {
+        let mut state = self.state.lock();
+        state.not_before = now.after(PAUSE);
+        let news = state.standing == Standing::Unproven && !state.silent;
+        state.silent |= news;
+        news
+    }
+
+    /// The endpoint denied an answered call, asked as often as [`waits`] says. Whether that is
+    /// news. A proof that came in the meantime stands: other calls are recognised.
     pub fn missed(&self, now: Mono) -> bool {
         let mut state = self.state.lock();
-        state.not_before = now.after(BROKEN_PAUSE);
+        state.not_before = now.after(PAUSE);
         let news = state.standing == Standing::Unproven;
         if news {
             state.standing = Standing::Broken;
+            state.silent = false;
         }
         news
     }
@@ -176,6 +198,29 @@ mod tests {
     }
 
     #[test]
+    fn an_endpoint_that_cannot_be_asked_is_unproven_and_not_broken() {
+        let trust = Trust::new(BelieveNotFound::Proven, None);
+        assert!(trust.unheard(Mono(0)));
+        assert!(!trust.unheard(Mono(0)), "told once");
+        assert_eq!(
+            (trust.standing(), trust.is_silent()),
+            (Standing::Unproven, true)
+        );
+        assert!(!trust.is_proven());
+        assert!(trust.probe(Mono(0)).is_none(), "a pause");
+        assert!(trust.missed(Mono(0)), "then it denies a call");
+        assert_eq!(
+            (trust.standing(), trust.is_silent()),
+            (Standing::Broken, false)
+        );
+        assert!(!trust.unheard(Mono(0)), "that it was broken stands");
+        assert_eq!(trust.standing(), Standing::Broken);
+        let trust = Trust::new(BelieveNotFound::Proven, None);
+        assert!(trust.unheard(Mono(0)) && trust.recognised());
+        assert!(!trust.is_silent() && !trust.unheard(Mono(0)));
+    }
+
+    #[test]
     fn only_a_few_answered_calls_are_asked_about_and_none_once_it_is_proven() {
         let trust = Trust::new(BelieveNotFound::Proven, None);
         let probes: Vec<_> = (0..10).filter_map(|_| trust.probe(Mono(0))).collect();
@@ -184,7 +229,7 @@ mod tests {
         assert!(trust.probe(Mono(0)).is_some());
         trust.missed(Mono(0));
         assert!(trust.probe(Mono(0)).is_none(), "a pause after a miss");
-        assert!(trust.probe(Mono(0).after(BROKEN_PAUSE)).is_some());
+        assert!(trust.probe(Mono(0).after(PAUSE)).is_some());
         trust.recognised();
         assert!(trust.probe(Mono(u64::MAX)).is_none());
         assert!(

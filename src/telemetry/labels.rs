@@ -209,6 +209,8 @@ labels! {
         LateExchanges = "late-exchanges",
         /// An answer that nobody read had not ended in time: its exchange was closed.
         UnreadAnswers = "unread-answers",
+        /// Connections of the admin listener: silent ones are closed, newcomers wait.
+        AdminConnections = "admin-connections",
         /// HTTP/2 connections of one core to one tool: there was none for a send in time.
         UpstreamConnections = "upstream-connections",
         /// An HTTP/2 caller went past what one connection may do: it was cut off.

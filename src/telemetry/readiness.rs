@@ -19,6 +19,8 @@ pub enum Trouble {
     Ledger,
     /// A receipt endpoint denies calls that its tool has answered.
     ReceiptsBroken,
+    /// A receipt endpoint could not be asked about a call that its tool has answered.
+    ReceiptsUnproven,
     /// A tool could not be reached.
     ToolUnreachable,
     /// Alerts of a route cannot be delivered.
@@ -54,6 +56,7 @@ impl Trouble {
             Self::Draining => "draining",
             Self::Ledger => "ledger",
             Self::ReceiptsBroken => "receipt-endpoint-broken",
+            Self::ReceiptsUnproven => "receipt-endpoint-unproven",
             Self::ToolUnreachable => "unreachable-tool",
             Self::AlertsUndelivered => "undelivered-alerts",
             Self::Configuration => "configuration",
@@ -66,6 +69,7 @@ impl Trouble {
         match self {
             Self::Starting | Self::Draining | Self::Ledger => true,
             Self::ReceiptsBroken
+            | Self::ReceiptsUnproven
             | Self::ToolUnreachable
             | Self::AlertsUndelivered
             | Self::Configuration => false,

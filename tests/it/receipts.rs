@@ -329,6 +329,32 @@ fn c67_an_endpoint_that_knows_nothing_is_found_broken_and_never_believed() {
 }
 
 #[test]
+fn c67_an_endpoint_that_cannot_be_asked_is_unproven_and_not_broken() {
+    let sick = || Act::says(Reply::new(500, "sick"));
+    let receipts = vec![sick(), sick(), sick(), Act::state("SUCCESS")];
+    let script = Script::new()
+        .request(2, Act::read_all().commit().fin())
+        .receipts(Receipts::InOrder(receipts));
+    let world = World::with(script, proven);
+    let verbose = || {
+        let ready = world.gateway.admin("/readyz?verbose");
+        String::from_utf8_lossy(&ready.body).into_owned()
+    };
+    assert_eq!(world.call(&Call::with_id("first")).status, 201);
+    let text = world.gateway.wait_until("it is told as unproven", || {
+        Some(verbose()).filter(|text| text.contains("receipt-endpoint-unproven tool"))
+    });
+    assert!(!text.contains("broken"), "it has denied nothing: {text}");
+    let broken = "callgate_receipt_endpoint_broken";
+    assert_eq!(world.gateway.metrics().value(broken, &[]), 0.0);
+    let said = world.gateway.log().lines().join("\n");
+    assert!(said.contains("could not be asked") && !said.contains("is broken"));
+    let second = world.call(&Call::with_id("second"));
+    assert_eq!((second.status, second.outcome().as_str()), (200, "receipt"));
+    assert!(!verbose().contains("receipt-endpoint"), "{}", verbose());
+}
+
+#[test]
 fn c67_an_endpoint_nobody_has_seen_work_is_not_believed() {
     let script = Script::new().request(1, Act::read_all().commit().fin());
     let world = World::with(script.receipts(Receipts::always(Act::not_found())), proven);
