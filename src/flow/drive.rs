@@ -382,6 +382,7 @@ impl Drive {
 
     fn noted(&mut self, attempt: Attempt, outcome: Outcome, detail: Option<Box<str>>) {
         let Attempt { n, cause, took } = attempt;
+        self.promises(outcome);
         self.lines.push(AttemptLine {
             n: u32::from(n),
             cause,

@@ -11,7 +11,8 @@ use super::Flow;
 use super::call::Call;
 use crate::call::id::CallId;
 use crate::ledger::{
-    Contradiction, Entry, Fact, FactWritten, Intention, LedgerError, Pending, Verdict, Written,
+    Claim, Contradiction, Entry, Fact, FactWritten, Intention, LedgerError, Pending, Verdict,
+    Written,
 };
 use crate::telemetry::labels::Difference;
 use crate::telemetry::metrics::RouteMetrics;
@@ -46,6 +47,17 @@ impl Flow {
             // Stale: somebody else has settled it or taken it over.
             let (Some(Written::Applied | Written::Stale) | None) =
                 until_written(&call_id, append(), append).await;
+        });
+    }
+
+    /// Has the row remember that the tool knows the call, for as long as that takes.
+    pub(super) fn pursue_recognition(self: &Arc<Self>, call: &Call) {
+        let Claim { row, life, .. } = call.claim;
+        let first = self.ledger.recognise(row, life);
+        let (call_id, flow) = (call.call_id.clone(), Arc::clone(self));
+        self.background(async move {
+            let again = || flow.ledger.recognise(row, life);
+            let (Some(()) | None) = until_written(&call_id, first, again).await;
         });
     }
 
@@ -87,7 +99,7 @@ async fn until_written<T: Unpin>(
             Err(e) => tracing::warn!(
                 call_id = %call_id,
                 error = %e,
-                "the end of the call is not recorded yet; it is written again"
+                "what is known of the call is not recorded yet; it is written again"
             ),
         }
         crate::clock::sleep(gap).await;
@@ -134,6 +146,7 @@ const fn label(kind: Contradiction) -> Difference {
 fn lost(call_id: &CallId) {
     tracing::warn!(
         call_id = %call_id,
-        "the gateway ended before the end of the call was recorded; the next start asks the receipt"
+        "the gateway ended before what it knew of the call was recorded; the next start asks the \
+         receipt"
     );
 }

@@ -166,6 +166,7 @@ impl Flow {
         let call = Call {
             first_sent: view.first_sent.unwrap_or(view.received_at),
             same_address: known.is_some(),
+            recognised: view.recognised,
             site,
             via: site,
             first: None,

@@ -232,6 +232,7 @@ pub(super) fn recovered(route: Arc<Route>, due: Due, target: PathAndQuery, place
     Call {
         first_sent: due.call.first_sent.unwrap_or(due.call.received_at),
         same_address: known.is_some(),
+        recognised: due.call.recognised,
         site,
         via: site,
         first: None,

@@ -52,6 +52,7 @@ impl Visit {
         Call {
             first_sent: now,
             same_address: true,
+            recognised: false,
             site: self.site,
             via: self.site,
             first: Some(self.choice.unwrap_or(Choice::Plain)),

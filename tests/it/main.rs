@@ -50,6 +50,7 @@ mod operators;
 mod plain;
 mod process;
 mod receipts;
+mod recognised;
 mod reload;
 mod reserved;
 mod reversal;

@@ -24,6 +24,29 @@ pub(crate) fn due_calls_are_claimed_in_order_and_once(make: Factory) {
     );
 }
 
+pub(crate) fn what_the_tool_has_recognised_is_remembered(make: Factory) {
+    let world = make();
+    let recognise = |claim: Claim, life| world.ledger.recognise(claim.row, life).wait().unwrap();
+    let claim = world.dead("c");
+    let other = world.claim(call("other"));
+    // It is no part of the claim, and of no other life.
+    recognise(other, 2);
+    let round = world.round("two", NOW);
+    assert!(!round.call.recognised);
+    recognise(claim, 1);
+    assert!(world.view("c").recognised && !world.view("other").recognised);
+    world.applied(round.claim, NOW, Intention::ReleaseLease);
+    assert!(world.round("three", NOW).call.recognised);
+    // A new life of the id knows nothing of it; an end is not changed by it.
+    world.settled(claim, secs(1), unbinding(401));
+    let again = world.claim(call("c"));
+    assert!(!world.view("c").recognised);
+    world.settled(again, secs(2), answer(200));
+    let end = world.view("c");
+    recognise(again, 2);
+    assert_eq!(world.view("c"), end);
+}
+
 pub(crate) fn a_round_carries_everything_it_needs(make: Factory) {
     let world = make();
     let claim = world.claim(keyed("c", "k"));

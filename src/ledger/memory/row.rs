@@ -77,6 +77,7 @@ impl Row {
             first_sent,
             sends: u32::from(new.first_send),
             promised: new.promised,
+            recognised: false,
             settled: None,
             kept: None,
             dead_letter: None,
@@ -277,6 +278,11 @@ impl Row {
         if let Some(letter) = &mut self.view.dead_letter {
             letter.lease_until = Some(lease_until);
         }
+    }
+
+    /// The tool knows this life of the call, which is not over.
+    pub(super) fn recognise(&mut self, life: u32) {
+        self.view.recognised |= life == self.view.life && self.view.settled.is_none();
     }
 
     /// Adds history.

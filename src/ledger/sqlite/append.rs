@@ -111,6 +111,14 @@ pub(super) fn extend(db: &Db, claim: Claim, lease_until: Wall) -> rusqlite::Resu
     }
 }
 
+/// Notes that the tool knows the call. Whoever is told so on record is told it once.
+pub(super) fn recognise(db: &Db, row: RowId, life: u32) -> rusqlite::Result<()> {
+    let sql = "UPDATE calls SET recognised = 1 \
+               WHERE id = ?1 AND life = ?2 AND settled_at IS NULL AND recognised = 0";
+    db.conn.prepare_cached(sql)?.execute(params![row.0, life])?;
+    Ok(())
+}
+
 fn note_send(
     db: &Db,
     claim: Claim,

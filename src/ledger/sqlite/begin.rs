@@ -228,7 +228,8 @@ fn reclaim(
         fingerprint = ?17, idempotency_key = ?18, business_key = ?19, trace = ?20, \
         credential = ?21, reply_status = NULL, reply_bytes = NULL, reply_sha256 = NULL, \
         method = ?22, target = ?23, request_headers = ?24, request_body = ?25, \
-        reply_headers = NULL, reply_body = NULL, document = NULL, scope = ?26 WHERE id = ?1";
+        reply_headers = NULL, reply_body = NULL, document = NULL, scope = ?26, recognised = 0 \
+        WHERE id = ?1";
     db.conn.prepare_cached(sql)?.execute(params![
         claim.row.0,
         claim.life,
