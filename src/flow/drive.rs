@@ -124,7 +124,10 @@ impl Drive {
     pub(super) async fn run_from(mut self: Box<Self>, mut step: Step) -> Told {
         loop {
             step = match step {
-                Step::PassHead(n) => return self.pass_head(n),
+                Step::PassHead(n) => match Box::pin(self.begin_telling(n)).await {
+                    Ok(()) => return self.pass_head(n),
+                    Err(step) => step,
+                },
                 Step::Answer(ending) => match self.settle(ending).await {
                     Ok(told) => return self.leave(told),
                     Err(step) => step,

@@ -53,6 +53,7 @@ impl Visit {
             first_sent: now,
             same_address: true,
             recognised: false,
+            was_told: false,
             site: self.site,
             via: self.site,
             first: Some(self.choice.unwrap_or(Choice::Plain)),

@@ -61,6 +61,8 @@ pub struct CallView {
     pub promised: bool,
     /// Whether the tool has shown that it knows the call.
     pub recognised: bool,
+    /// Whether a part of its streamed answer may have reached the caller: it is never sent again.
+    pub told: bool,
     /// How it ended, if it did.
     pub settled: Option<Settlement>,
     /// The last complete answer that settled nothing, while the call is open.

@@ -60,6 +60,7 @@ mod storm;
 mod takeover;
 mod telemetry;
 mod terminal;
+mod told;
 mod tunnels;
 mod waiting;
 mod why;

@@ -230,11 +230,15 @@ impl State {
     }
 
     /// The receipt, unless it comes from a copy that has lost the call: which it does only once the
-    /// gateway has on record that the tool knows it.
+    /// gateway has on record that the tool knows it, or that its answer is being told.
     fn remembered(&mut self, place: Place<'_>) -> Said {
         let (said, forgets) = (self.receipt(place), self.plan.tool.forgets);
         let lost = forgets > 0 && self.dice.percent(forgets);
-        if lost && self.row(place.id).is_some_and(|row| row.recognised) {
+        if lost
+            && self
+                .row(place.id)
+                .is_some_and(|row| row.recognised || row.told)
+        {
             self.truth.reached.at("forgotten receipt");
             return Said::NotFound;
         }

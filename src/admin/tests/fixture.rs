@@ -46,6 +46,7 @@ pub(crate) fn call(id: &str, client: &str) -> CallView {
         sends: 0,
         promised: false,
         recognised: false,
+        told: false,
         settled: None,
         kept: None,
         dead_letter: None,

@@ -43,6 +43,7 @@ pub(in crate::ingress) fn view() -> CallView {
         sends: 2,
         promised: false,
         recognised: false,
+        told: false,
         settled: None,
         kept: None,
         dead_letter: None,

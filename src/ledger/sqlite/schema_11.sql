@@ -1,6 +1,8 @@
 -- The tool has shown that it knows the call: a "not found" about it is no longer believed. Calls that
 -- are open say so from their history on.
 ALTER TABLE calls ADD COLUMN recognised INTEGER NOT NULL DEFAULT 0;
+-- The head of a streamed answer was passed to the caller: the call is never sent again.
+ALTER TABLE calls ADD COLUMN told INTEGER NOT NULL DEFAULT 0;
 UPDATE calls SET recognised = 1 WHERE id IN (
     SELECT d.call FROM dead_letter d JOIN calls c ON c.id = d.call AND c.life = d.life
         JOIN history h ON h.call = d.call AND h.life = d.life

@@ -58,6 +58,15 @@ impl CallView {
         attempts
     }
 
+    /// Why the last send did not settle the call; a send without a seen end broke off.
+    #[must_use]
+    pub fn last_cause(&self) -> Cause {
+        let last = self.attempts().pop();
+        last.map_or(Cause::Connect, |attempt| {
+            attempt.outcome.map_or(Cause::Disconnect, Outcome::cause)
+        })
+    }
+
     /// What the receipt said last, if it was asked.
     #[must_use]
     pub fn last_receipt(&self) -> Option<Answer> {
