@@ -76,6 +76,10 @@ pub trait Ledger: Batches + Desk {
     /// Writes what the tool has said: applied to any unsettled call, whatever the claim.
     fn fact(&self, fact: Fact) -> Pending<FactWritten>;
 
+    /// Notes that the tool has shown that it knows a life of a call: from now on nobody who reads
+    /// the row believes a "not found" about it. Needs no claim; a settled call is left as it is.
+    fn recognise(&self, row: RowId, life: u32) -> Pending<()>;
+
     /// Adds history to a life of a call. Nothing waits for it; it is written with the next group,
     /// before every later verb that writes. When the ledger cannot take it, it is lost and counted.
     fn note(&self, row: RowId, life: u32, entries: Vec<Entry>);

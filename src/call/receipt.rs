@@ -29,6 +29,9 @@ pub enum Answer {
 /// Everything that decides whether "never heard of it" is believed (contract, section 3, rule 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Belief {
+    /// The tool has shown before that it knows this very call: a receipt named it with a state, or
+    /// an answer promised its work. It cannot unlearn that; only its memory can be at fault.
+    pub recognised: bool,
     /// The endpoint has once recognised an id sent to this upstream (or the route says
     /// `believe_not_found: always`) and is not found broken.
     pub proven: bool,
@@ -47,6 +50,8 @@ pub struct Belief {
 /// Why a "not found" counts as UNKNOWN; logged, and shown by `why`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
+    /// The tool has recognised this call before: it did arrive, whoever answers now.
+    Recognised,
     /// The endpoint never recognised an id, or stopped recognising answered calls.
     Unproven,
     /// Asked at another address than the call was sent to.
@@ -63,7 +68,9 @@ impl Belief {
     /// # Errors
     /// The first reason for doubt, in the order of the documentation.
     pub fn judge(self) -> Result<(), Doubt> {
-        if !self.proven {
+        if self.recognised {
+            Err(Doubt::Recognised)
+        } else if !self.proven {
             Err(Doubt::Unproven)
         } else if !self.same_address {
             Err(Doubt::OtherAddress)
@@ -78,10 +85,20 @@ impl Belief {
 }
 
 impl Doubt {
+    /// Every doubt, in the order of the documentation.
+    pub const ALL: [Self; 5] = [
+        Self::Recognised,
+        Self::Unproven,
+        Self::OtherAddress,
+        Self::Forgotten,
+        Self::OtherCredential,
+    ];
+
     /// The word in logs and history.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Recognised => "recognised-before",
             Self::Unproven => "unproven",
             Self::OtherAddress => "other-address",
             Self::Forgotten => "forgotten",
@@ -241,6 +258,7 @@ mod tests {
     #[test]
     fn not_found_is_believed_only_without_any_doubt() {
         let sure = Belief {
+            recognised: false,
             proven: true,
             same_address: true,
             age: DAY,
@@ -251,6 +269,13 @@ mod tests {
         assert_eq!(sure.judge(), Ok(()));
         let late = DAY + Duration::from_nanos(1);
         let table = [
+            (
+                Belief {
+                    recognised: true,
+                    ..sure
+                },
+                Doubt::Recognised,
+            ),
             (
                 Belief {
                     proven: false,
@@ -283,6 +308,9 @@ mod tests {
         ];
         for (belief, doubt) in table {
             assert_eq!(belief.judge(), Err(doubt));
+        }
+        for doubt in Doubt::ALL {
+            assert!(table.iter().any(|(_, told)| *told == doubt), "{doubt:?}");
         }
     }
 }

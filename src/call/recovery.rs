@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::outcome::Cause;
 use super::policy::Policy;
 use super::receipt::{Answer, State};
 use super::step::{Ending, Event, Reason, Step};
@@ -49,6 +50,8 @@ pub struct Known {
     pub sent_for: Duration,
     /// How often its reversal was sent.
     pub reversals: u32,
+    /// Why the last of the sends did not settle it.
+    pub cause: Cause,
 }
 
 /// On whose behalf the dead letter is taken up.
@@ -98,6 +101,8 @@ pub enum Sending {
     RouteChanged,
     /// The caller cancelled it.
     Cancelled,
+    /// A part of its streamed answer has reached the caller, or may have.
+    Told,
     /// A human decides about it; it is only asked about.
     WithHuman,
 }
@@ -148,6 +153,7 @@ impl Known {
             elsewhere: Duration::ZERO,
             sent_for: Duration::ZERO,
             reversals: 0,
+            cause: Cause::Connect,
         }
     }
 }
@@ -197,7 +203,7 @@ impl Recovery {
         sending: Sending,
     ) -> Self {
         Self {
-            tally: Tally::recovered(now, known.sends, known.unclear),
+            tally: Tally::recovered(now, known.sends, known.unclear, known.cause),
             policy,
             known,
             errand,

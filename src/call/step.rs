@@ -98,7 +98,8 @@ pub enum Step {
     CloseEarlier,
     /// Nothing changes: go on with what runs.
     Keep,
-    /// Begin to pass the streamed answer of this attempt to the caller.
+    /// Begin to pass the streamed answer of this attempt to the caller: from then on the call is
+    /// never sent again, by nobody.
     PassHead(u8),
     /// The call is settled.
     Answer(Ending),
@@ -220,13 +221,13 @@ impl Step {
     #[must_use]
     pub const fn entry(&self, asks: bool) -> Entry {
         match self {
-            Self::Send { .. } | Self::Reverse { .. } | Self::Park(_) => Entry::Intention,
+            Self::Send { .. } | Self::Reverse { .. } | Self::PassHead(_) | Self::Park(_) => {
+                Entry::Intention
+            }
             Self::Answer(Ending::Success(_) | Ending::ReceiptSuccess) if asks => Entry::Nothing,
             Self::Answer(Ending::Refused(_)) => Entry::Nothing,
             Self::Answer(_) => Entry::Fact,
-            Self::Ask | Self::Wait(_) | Self::CloseEarlier | Self::Keep | Self::PassHead(_) => {
-                Entry::Nothing
-            }
+            Self::Ask | Self::Wait(_) | Self::CloseEarlier | Self::Keep => Entry::Nothing,
         }
     }
 }

@@ -79,12 +79,14 @@ impl Tally {
         }
     }
 
-    /// A call taken from the ledger: `sends` so far, whether any of them may have had an effect.
+    /// A call taken from the ledger: `sends` so far, whether any of them may have had an effect, and
+    /// why the last one did not settle it.
     /// `settle` counts from `now`, since nobody knows when the old process's exchanges died.
     #[must_use]
-    pub const fn recovered(now: Mono, sends: u8, unclear: bool) -> Self {
+    pub const fn recovered(now: Mono, sends: u8, unclear: bool, cause: Cause) -> Self {
         let mut tally = Self::new(now);
         tally.sends = sends;
+        tally.cause = cause;
         // Which of the earlier sends it was does not matter: none of them can speak any more.
         tally.unclear = unclear as u32;
         tally

@@ -17,6 +17,7 @@ use super::record;
 use super::routes::Route;
 use super::sites::{Known, Receipts};
 use crate::call::id::{CallId, ClientName};
+use crate::call::outcome::{Outcome, Reading};
 use crate::call::receipt::{Answer, Belief, Doubt, State};
 use crate::call::step::{Event, Step};
 use crate::call::time::{Mono, Wall};
@@ -193,6 +194,9 @@ impl Drive {
         crash::at(Point::Heard);
         let Heard { asked, asks, took } = heard;
         let (answer, doubt) = self.weigh(&asked, asks);
+        if let RawAnswer::State(_) = asked.answer {
+            self.recognised();
+        }
         self.decider.worked_on(asked.worked_on);
         let route = &self.call.route;
         route.metrics.receipts.inc(answer);
@@ -200,6 +204,15 @@ impl Drive {
             self.flow.recognised(route, asks, self.wall());
         }
         let detail = detail(&asked);
+        if doubt == Some(Doubt::Recognised) {
+            tracing::warn!(
+                call_id = %self.call.call_id,
+                route = %route.conf.name,
+                "the receipt has never heard of a call that the tool had recognised: it is not \
+                 believed, and nothing is sent; does it answer from a copy that lags behind, or \
+                 has the tool lost its memory?"
+            );
+        }
         if let RawAnswer::Unknown(why @ (Why::UnmappedState | Why::OtherCall | Why::Doubled)) =
             asked.answer
         {
@@ -231,6 +244,21 @@ impl Drive {
         answer
     }
 
+    /// The tool has shown that it knows the call; the row remembers it for whoever asks later.
+    fn recognised(&mut self) {
+        if !self.call.recognised {
+            self.call.recognised = true;
+            self.flow.pursue_recognition(&self.call);
+        }
+    }
+
+    /// An answer that promises the work names the call as a receipt does.
+    pub(super) fn promises(&mut self, outcome: Outcome) {
+        if let Outcome::Answered(Reading::Pending(_)) = outcome {
+            self.recognised();
+        }
+    }
+
     fn weigh(&self, asked: &Asked, asks: Asks) -> (Answer, Option<Doubt>) {
         let said = asked.answer.said();
         if said != Answer::NotFound {
@@ -247,6 +275,7 @@ impl Drive {
         let first_sent = call.first_sent;
         let policy = call.route.conf.policy.receipt;
         Belief {
+            recognised: call.recognised,
             proven: asks
                 .known(&call.route)
                 .is_some_and(|known| known.trust.is_proven()),

@@ -42,6 +42,10 @@ pub(super) struct Call {
     pub(super) first_sent: Wall,
     /// Whether the route's tool is the one it was first sent to.
     pub(super) same_address: bool,
+    /// The tool has shown that it knows the call: no "not found" about it is believed any more.
+    pub(super) recognised: bool,
+    /// A part of its streamed answer may have reached the caller.
+    pub(super) was_told: bool,
     /// The address it belongs to: the one it was first sent to.
     pub(super) site: usize,
     /// The address of its last send.

@@ -125,7 +125,10 @@ impl Drive {
     pub(super) async fn run_from(mut self: Box<Self>, mut step: Step) -> Told {
         loop {
             step = match step {
-                Step::PassHead(n) => return self.pass_head(n),
+                Step::PassHead(n) => match Box::pin(self.begin_telling(n)).await {
+                    Ok(()) => return self.pass_head(n),
+                    Err(step) => step,
+                },
                 Step::Answer(ending) => match self.settle(ending).await {
                     Ok(told) => return self.leave(told),
                     Err(step) => step,
@@ -383,6 +386,7 @@ impl Drive {
 
     fn noted(&mut self, attempt: Attempt, outcome: Outcome, detail: Option<Box<str>>) {
         let Attempt { n, cause, took } = attempt;
+        self.promises(outcome);
         self.lines.push(AttemptLine {
             n: u32::from(n),
             cause,

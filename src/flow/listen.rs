@@ -50,6 +50,7 @@ impl Drive {
         let Some((Outcome::Answered(reading), said)) = said else {
             return Event::LateEnded { n };
         };
+        self.promises(Outcome::Answered(reading));
         self.history.push(Entry::Ended {
             at: self.wall(),
             n: u32::from(n),

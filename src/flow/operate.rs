@@ -97,6 +97,8 @@ pub enum Refusal {
     RouteChanged,
     /// It came with a credential that is not kept, and nothing supplies it.
     Credential,
+    /// A part of its streamed answer has reached its caller, or may have.
+    Told,
     /// Its route has no receipt that could be asked first.
     NoReceipt,
     /// Its route has no reversal.
@@ -111,7 +113,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::InLine,
         Self::Settled,
         Self::Failed,
@@ -121,6 +123,7 @@ impl Refusal {
         Self::RouteGone,
         Self::RouteChanged,
         Self::Credential,
+        Self::Told,
         Self::NoReceipt,
         Self::NoReversal,
         Self::Irreversible,
@@ -141,6 +144,7 @@ impl Refusal {
             Self::RouteGone => "route-gone",
             Self::RouteChanged => "route-changed",
             Self::Credential => "credential-not-kept",
+            Self::Told => "told",
             Self::NoReceipt => "no-receipt",
             Self::NoReversal => "no-reversal",
             Self::Irreversible => "irreversible",
@@ -307,6 +311,7 @@ impl Flow {
         let why_not = match (order, sending) {
             (Order::Ask, _) if !route.has_receipts() => Some(Refusal::NoReceipt),
             (Order::Resend | Order::Reverse, Sending::RouteChanged) => Some(Refusal::RouteChanged),
+            (Order::Resend, Sending::Told) => Some(Refusal::Told),
             (Order::Resend, Sending::NoCredential) => Some(Refusal::Credential),
             (Order::Resend, _) if !may_resend(&policy, known.unclear) => Some(Refusal::NoReceipt),
             (Order::Reverse, _) => why_not_reversed(route, &policy, &known),

@@ -1,9 +1,10 @@
 //! A streamed answer on its way to the caller, while its end is awaited for the record.
 //!
-//! The caller may leave in the middle; the call does not. What is left of the answer is then read
-//! here, so that the record says whether the tool finished it; and so is an answer that nobody
-//! reads while it arrives. A tool may stream for ever, and without a reader nobody would ever stop
-//! it: such reading has an end, after which the exchange is closed and the call is unclear.
+//! That it begins is on record before its head goes out. The caller may leave in the middle; the
+//! call does not. What is left of the answer is then read here, so that the record says whether the
+//! tool finished it; and so is an answer that nobody reads while it arrives. A tool may stream for
+//! ever, and without a reader nobody would ever stop it: such reading has an end, after which the
+//! exchange is closed and the call is unclear.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::allow::Held;
 use super::call::Said;
 use super::drive::Drive;
 use super::told::{BodyError, Stream};
@@ -24,7 +26,7 @@ use crate::call::id::CallId;
 use crate::call::outcome::{Outcome, Unclear};
 use crate::call::step::Step;
 use crate::call::time::Mono;
-use crate::ledger::Reply;
+use crate::ledger::{Entry, Intention, Reply};
 use crate::telemetry::labels::Bound;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::{Core, StreamAnswer, StreamBody, StreamEnd, StreamReport};
@@ -47,6 +49,33 @@ pub(super) struct Patience {
     late: Duration,
     /// and not when the process is about to end.
     draining: CancellationToken,
+}
+
+impl Drive {
+    /// Has the row say that a part of the answer to attempt `n` may have reached the caller, before
+    /// any has: what is not known to be told could be sent again.
+    ///
+    /// # Errors
+    /// The machine's next step, when that was not written: the answer is let go of, and the call is
+    /// unclear.
+    pub(super) async fn begin_telling(&mut self, n: u8) -> Result<(), Step> {
+        let written = self.intend(Intention::Tell).await;
+        if written.is_err() {
+            self.stream = None;
+            self.held = Held::default();
+            self.history.push(Entry::Ended {
+                at: self.wall(),
+                n: u32::from(n),
+                outcome: Outcome::Unclear(Unclear::Disconnect),
+                took: self.wall().since(self.call.first_sent),
+                late: false,
+                detail: Some(Arc::from(
+                    "its answer was let go of: that it is passed on could not be recorded",
+                )),
+            });
+        }
+        written
+    }
 }
 
 /// Splits a streamed answer into what the caller reads and the word about its end.

@@ -14,8 +14,8 @@ use super::Flow;
 use super::call::Call;
 use crate::call::id::CallId;
 use crate::ledger::{
-    CallView, Contradiction, DeadState, Entry, Fact, FactWritten, Intention, LedgerError, News,
-    Pending, RowId, SettledBy, Settlement, Verdict, Written,
+    CallView, Claim, Contradiction, DeadState, Entry, Fact, FactWritten, Intention, LedgerError,
+    News, Pending, RowId, SettledBy, Settlement, Verdict, Written,
 };
 use crate::telemetry::labels::Difference;
 use crate::telemetry::metrics::RouteMetrics;
@@ -118,6 +118,17 @@ impl Flow {
         });
     }
 
+    /// Has the row remember that the tool knows the call, for as long as that takes.
+    pub(super) fn pursue_recognition(self: &Arc<Self>, call: &Call) {
+        let Claim { row, life, .. } = call.claim;
+        let first = self.ledger.recognise(row, life);
+        let (call_id, flow) = (call.call_id.clone(), Arc::clone(self));
+        self.background(async move {
+            let again = || flow.ledger.recognise(row, life);
+            let (Some(()) | None) = until_written(&call_id, first, again).await;
+        });
+    }
+
     /// A receipt carries a result that disagrees with its own state: a difference.
     pub(super) fn disagrees(&self, call: &Call, verdict: Verdict, result: &Answer) {
         call.route.metrics.differences.inc(Difference::Result);
@@ -156,7 +167,7 @@ async fn until_written<T: Unpin>(
             Err(e) => tracing::warn!(
                 call_id = %call_id,
                 error = %e,
-                "the end of the call is not recorded yet; it is written again"
+                "what is known of the call is not recorded yet; it is written again"
             ),
         }
         crate::clock::sleep(gap).await;
@@ -203,6 +214,7 @@ const fn label(kind: Contradiction) -> Difference {
 fn lost(call_id: &CallId) {
     tracing::warn!(
         call_id = %call_id,
-        "the gateway ended before the end of the call was recorded; the next start asks the receipt"
+        "the gateway ended before what it knew of the call was recorded; the next start asks the \
+         receipt"
     );
 }

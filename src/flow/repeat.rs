@@ -166,6 +166,8 @@ impl Flow {
         let call = Call {
             first_sent: view.first_sent.unwrap_or(view.received_at),
             same_address: known.is_some(),
+            recognised: view.recognised,
+            was_told: view.told,
             site,
             via: site,
             first: None,

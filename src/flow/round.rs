@@ -138,6 +138,7 @@ impl Flow {
                 .first_sent
                 .map_or(Duration::ZERO, |first| now.since(first)),
             reversals: letter.map_or(0, |letter| letter.reversals),
+            cause: call.last_cause(),
             ..Known::of(
                 u8::try_from(call.sends).unwrap_or(u8::MAX),
                 call.state != State::Received,
@@ -232,6 +233,8 @@ pub(super) fn recovered(route: Arc<Route>, due: Due, target: PathAndQuery, place
     Call {
         first_sent: due.call.first_sent.unwrap_or(due.call.received_at),
         same_address: known.is_some(),
+        recognised: due.call.recognised,
+        was_told: due.call.told,
         site,
         via: site,
         first: None,
@@ -261,6 +264,8 @@ impl Call {
         let brought = record::credentials(&self.request.headers, secret).next();
         if !self.same_address {
             Sending::RouteChanged
+        } else if self.was_told {
+            Sending::Told
         } else if self.request.credential && brought.is_none() && !self.supplies_credential() {
             Sending::NoCredential
         } else {

@@ -55,6 +55,8 @@ impl Visit {
         Call {
             first_sent: now,
             same_address: true,
+            recognised: false,
+            was_told: false,
             site: self.site,
             via: self.site,
             first: Some(self.choice.unwrap_or(Choice::Plain)),

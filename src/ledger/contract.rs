@@ -141,6 +141,8 @@ macro_rules! suite {
             rounds {
                 due_calls_are_claimed_in_order_and_once,
                 a_round_carries_everything_it_needs,
+                what_the_tool_has_recognised_is_remembered,
+                what_was_told_in_part_is_never_sent_again,
                 a_repeat_leases_what_waits_in_the_queue_and_moves_nothing,
                 an_abandoned_round_is_claimed_by_another,
                 rounds_are_counted_in_the_row,
@@ -316,7 +318,7 @@ fn receipt(verdict: Verdict) -> News {
     }
 }
 
-fn queued(due: Wall) -> Intention {
+pub(super) fn queued(due: Wall) -> Intention {
     Intention::Park(park(Place::Queued { due }))
 }
 

@@ -208,6 +208,14 @@ impl Ledger for MemoryLedger {
         self.write(|books| books.fact(fact))
     }
 
+    fn recognise(&self, row: RowId, life: u32) -> Pending<()> {
+        self.write(|books| {
+            if let Some(row) = books.rows.get_mut(&row) {
+                row.recognise(life);
+            }
+        })
+    }
+
     fn note(&self, row: RowId, life: u32, entries: Vec<Entry>) {
         drop(self.write(|books| books.note(row, life, entries)));
     }

@@ -20,6 +20,8 @@ pub(super) struct Held {
     /// End of the window of a settled call.
     pub(super) remembered_until: Wall,
     pub(super) sends: u32,
+    /// A part of its answer may have reached its caller.
+    pub(super) told: bool,
     /// The dead letter of this life.
     pub(super) dead: Option<DeadState>,
     /// How often its reversal was sent. Past none the original is over, whatever the state.
@@ -86,9 +88,9 @@ impl Held {
     pub(super) fn allows(&self, intention: &Intention) -> bool {
         match intention {
             Intention::Send { n, .. } => {
-                self.is_worked_on() && self.reversals == 0 && *n == self.sends + 1
+                self.is_worked_on() && self.reversals == 0 && !self.told && *n == self.sends + 1
             }
-            Intention::Park(_) => self.dead.is_none(),
+            Intention::Tell | Intention::Park(_) => self.dead.is_none(),
             Intention::NextRound { .. } => self.dead == Some(DeadState::Running),
             Intention::Reverse { n, .. } => self.is_leased() && *n == self.reversals + 1,
             Intention::ReverseAgain { .. } | Intention::Reversed => {

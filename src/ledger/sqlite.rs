@@ -248,6 +248,10 @@ impl Ledger for SqliteLedger {
         self.write(Lane::Reserved, move |db| fact::fact(db, &fact))
     }
 
+    fn recognise(&self, row: RowId, life: u32) -> Pending<()> {
+        self.write(Lane::Reserved, move |db| append::recognise(db, row, life))
+    }
+
     fn note(&self, row: RowId, life: u32, entries: Vec<Entry>) {
         let count = entries.len();
         let work = writer::unattended(move |db| {

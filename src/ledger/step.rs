@@ -33,6 +33,9 @@ pub enum Intention {
         /// Until when the claim holds now.
         lease_until: Wall,
     },
+    /// Pass the head of a streamed answer to the caller: from now on the call is never sent again,
+    /// by no door and in no process.
+    Tell,
     /// Stop working on the call in line: it becomes a dead letter in the same step.
     Park(Park),
     /// This round is over without an end; the next one is due then.

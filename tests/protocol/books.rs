@@ -83,6 +83,7 @@ impl Row {
             remembered_until: Wall(i64::MAX),
             touched: Wall(0),
             sends: self.sends,
+            told: false,
             dead: self.dead,
             reversals: self.reversals,
         }
@@ -131,6 +132,8 @@ impl Row {
                     Some(_) => State::Unknown,
                 };
             }
+            // Nothing is streamed in this world.
+            Intention::Tell => return false,
             Intention::Park(how) => self.park(how),
             Intention::NextRound { round, .. } => {
                 self.release(DeadState::Queued);

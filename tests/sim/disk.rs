@@ -189,6 +189,11 @@ impl Ledger for Book {
         self.write(what, |ledger| ledger.fact(fact))
     }
 
+    fn recognise(&self, row: RowId, life: u32) -> Pending<()> {
+        let what = self.tell(|| format!("row {row} is known to the tool"));
+        self.write(what, move |ledger| ledger.recognise(row, life))
+    }
+
     fn note(&self, row: RowId, life: u32, entries: Vec<Entry>) {
         let what = self.tell(|| format!("row {row} notes {entries:?}"));
         let noted = move |ledger: &MemoryLedger| {

@@ -19,6 +19,7 @@ mod outage;
 mod pipe;
 mod plan;
 mod promise;
+mod route;
 mod several;
 mod tool;
 mod world;

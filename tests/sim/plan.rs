@@ -1,7 +1,6 @@
 //! Everything that is settled about a world before it begins, drawn from its seed: what its tool
 //! is like, how its network and its disk behave, who calls, and when the gateway dies.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use callgate::flow::Prefer;
@@ -22,6 +21,7 @@ const HANDOVER: u64 = 0x4a4d_0a00;
 /// Parts further sequences of draws from the first; as above.
 const ADDRESSES: u64 = 0x0adc_0002;
 const JOBS: u64 = 0x1d9e_0b5a;
+const FORGETS: u64 = 0xf0_49e7;
 /// Rounds of the queue; the last one only asks.
 pub(crate) const ROUNDS: u32 = 3;
 /// The longest run of the tool, in ms.
@@ -69,6 +69,8 @@ pub(crate) struct ToolPlan {
     pub(crate) retention_ms: Option<u64>,
     /// It answers 202 and works afterwards.
     pub(crate) promises: bool,
+    /// It has never heard of a call that it has recognised before.
+    pub(crate) forgets: u64,
     pub(crate) limits: u64,
     pub(crate) refuses: u64,
     pub(crate) breaks_before: u64,
@@ -123,10 +125,6 @@ pub(crate) struct DiskPlan {
     /// A share of commits that fail.
     pub(crate) fails: u64,
 }
-
-/// How a call is undone, in the worlds where it is.
-const UNDO: &str =
-    ", reversal: { url: '/undo/{call_id}', when: [UNKNOWN, NOT_FOUND], min_age: 6s }";
 
 /// The route's rules, as far as they differ between worlds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -220,6 +218,7 @@ impl Plan {
             lag_ms: share(d, &[0, LAG_MS]),
             retention_ms: d.percent(15).then_some(25_000),
             promises: receipts != Receipts::None && d.percent(10),
+            forgets: 0,
             limits: share(d, &[0, 0, 0, 30]),
             refuses: d.pick(&[0, 10, 25]),
             breaks_before: share(d, &[0, 10, 25]),
@@ -269,6 +268,10 @@ impl Plan {
         let plan = plan.with_handover(&mut Dice::new(seed ^ HANDOVER));
         let mut plan = plan.with_addresses(&mut Dice::new(seed ^ ADDRESSES));
         plan.files = File::drawn(seed, &plan.rules, &plan.callers);
+        let mut memory = Dice::new(seed ^ FORGETS);
+        if !plan.quiet && memory.percent(15) {
+            plan.tool.forgets = memory.pick(&[30, 60, 100]);
+        }
         // Where there are two gateways, whose job it is to go on is not settled yet.
         let alone = plan.twin.is_none() && plan.handover.is_none() && !plan.rules.none;
         plan.jobs = alone && Dice::new(seed ^ JOBS).percent(25);
@@ -440,60 +443,5 @@ impl Plan {
     /// Whether nothing arrives after a believed NOT_FOUND, and a NOT_FOUND is true.
     pub(crate) fn is_strict(&self) -> bool {
         !self.net.slow && self.tool.receipts != Receipts::Lying
-    }
-}
-
-impl Rules {
-    /// The route as an operator would write it.
-    pub(crate) fn yaml(&self) -> String {
-        let mut text = format!(
-            "node: sim\nledger: {{ url: 'memory:' }}\nroutes:\n- name: tool\n  \
-             match: {{ path: /** }}\n  upstream: {{ {}, late_max: {}, \
-             pool: {{ max_idle: {} }} }}\n  \
-             timeouts: {{ connect: 1s, attempt: 2s, idle: 1s, receipt: 1s, total: 12s, \
-             late: {}s }}\n  \
-             retry: {{ max_retries: {}, base: {}ms, cap: 4s, resend_on: {} }}\n  \
-             compensation: {{ rounds: [5s, 10s, 20s], resend: {}, lease: 3s, on_failed: {}{} }}\n  \
-             body: {{ max_kept_response: 64B }}\n  \
-             response: {}\n  on_client_gone: {}\n  unresolved_answer: {}\n",
-            self.tool(),
-            self.late_max,
-            if self.idle { 8 } else { 0 },
-            self.late_s,
-            self.retries,
-            self.base_ms,
-            self.resend_on,
-            self.resend,
-            self.on_failed,
-            if self.undoes { UNDO } else { "" },
-            self.response,
-            self.gone,
-            self.unresolved,
-        );
-        if self.none {
-            text.push_str("  effects: none\n");
-        }
-        if self.block {
-            text.push_str("  detect_new_ids: block\n");
-        }
-        if self.accepted {
-            text.push_str("  accepted: pending\n");
-        }
-        if self.receipts {
-            let retention = self.retention_s.unwrap_or(86_400);
-            let (records, settle) = if self.at_commit {
-                ("commit", 5_000)
-            } else {
-                ("arrival", 600)
-            };
-            writeln!(
-                text,
-                "  receipt: {{ records: {records}, settle: {settle}ms, retention: {retention}s, \
-                 believe_not_found: {} }}",
-                self.believe
-            )
-            .expect("a String takes every write");
-        }
-        text
     }
 }

@@ -186,7 +186,7 @@ impl State {
             };
         }
         let id = &asked.id;
-        match self.receipt(asked.place()) {
+        match self.remembered(asked.place()) {
             Said::NotFound => {
                 self.say(|| format!("tool  never heard of {id}"));
                 self.denied(id);
@@ -227,6 +227,22 @@ impl State {
             return self.answers(back, 503, "", "broken after all");
         }
         self.answers(back, 204, "", "");
+    }
+
+    /// The receipt, unless it comes from a copy that has lost the call: which it does only once the
+    /// gateway has on record that the tool knows it, or that its answer is being told.
+    fn remembered(&mut self, place: Place<'_>) -> Said {
+        let (said, forgets) = (self.receipt(place), self.plan.tool.forgets);
+        let lost = forgets > 0 && self.dice.percent(forgets);
+        if lost
+            && self
+                .row(place.id)
+                .is_some_and(|row| row.recognised || row.told)
+        {
+            self.truth.reached.at("forgotten receipt");
+            return Said::NotFound;
+        }
+        said
     }
 
     fn receipt(&mut self, place: Place<'_>) -> Said {

@@ -45,6 +45,8 @@ pub(crate) fn call(id: &str, client: &str) -> CallView {
         first_sent: None,
         sends: 0,
         promised: false,
+        recognised: false,
+        told: false,
         settled: None,
         kept: None,
         dead_letter: None,

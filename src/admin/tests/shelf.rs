@@ -89,6 +89,9 @@ impl Ledger for Shelf {
     fn fact(&self, _: Fact) -> Pending<FactWritten> {
         refused()
     }
+    fn recognise(&self, _: RowId, _: u32) -> Pending<()> {
+        refused()
+    }
     fn note(&self, _: RowId, _: u32, _: Vec<Entry>) {}
     fn claim_letter(
         &self,

@@ -371,6 +371,7 @@ fn ended(n: u32, outcome: Outcome, took: Duration, late: bool) -> String {
 fn receipt(answer: Answer, doubt: Option<Doubt>, took: Duration) -> String {
     if let Some(doubt) = doubt {
         let why = match doubt {
+            Doubt::Recognised => "the tool has recognised this call before, so it did arrive",
             Doubt::Unproven => "its endpoint has not recognised a call yet",
             Doubt::OtherAddress => "it came from another address than the call was sent to",
             Doubt::Forgotten => "the tool does not remember so long",

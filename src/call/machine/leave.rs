@@ -96,7 +96,7 @@ impl Machine {
                 self.park(Reason::LedgerFailed, chance)
             }
             // What the tool said is not on record: the record must not read "never sent".
-            Phase::Ended => {
+            Phase::Ended | Phase::Streaming(_) => {
                 self.tally.doubt();
                 self.park(Reason::LedgerFailed, chance)
             }

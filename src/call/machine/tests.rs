@@ -435,6 +435,12 @@ fn what_is_not_durable_is_not_performed() {
         panic!()
     };
     assert_eq!(parking.reason, Reason::LedgerFailed);
+    // An answer that must not be passed on was one all the same.
+    let mut streaming = Driven::begun(policy());
+    streaming.on(Event::Head(Reading::by_status(StatusCode::OK)));
+    let (reason, place) = parked(streaming.on(Event::LedgerFailed));
+    assert_eq!(reason, Reason::LedgerFailed);
+    assert!(matches!(place, Parked::Queued(_)), "{place:?}");
 }
 
 #[test]

@@ -40,6 +40,7 @@ impl Recovery {
             Sending::Allowed | Sending::Owed | Sending::Cancelled | Sending::WithHuman => {
                 Reason::RoundsExhausted
             }
+            Sending::Told => Reason::StreamCut,
             Sending::NoCredential => Reason::CredentialNotKept,
             Sending::RouteChanged => Reason::RouteChanged,
         };

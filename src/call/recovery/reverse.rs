@@ -27,7 +27,11 @@ impl Recovery {
         };
         let there = match self.sending {
             // It has a request of its own, and is no send of the original.
-            Sending::Allowed | Sending::Owed | Sending::NoCredential | Sending::Cancelled => true,
+            Sending::Allowed
+            | Sending::Owed
+            | Sending::NoCredential
+            | Sending::Cancelled
+            | Sending::Told => true,
             Sending::RouteChanged | Sending::WithHuman => false,
         };
         let age = self.known.sent_for.saturating_add(now.since(self.began));

@@ -14,6 +14,7 @@ use crate::call::policy::{OnFailed, ResendOn, Retry};
 use crate::call::step::Parked;
 
 mod reversal;
+mod told;
 
 const NOT_FOUND: Event = Event::Receipt(Answer::NotFound);
 
@@ -177,6 +178,7 @@ fn what_must_not_be_sent_is_only_asked_about_and_says_why() {
         (Sending::NoCredential, Reason::CredentialNotKept),
         (Sending::RouteChanged, Reason::RouteChanged),
         (Sending::Cancelled, Reason::RoundsExhausted),
+        (Sending::Told, Reason::StreamCut),
         (Sending::WithHuman, Reason::RoundsExhausted),
     ];
     for (sending, expected) in table {

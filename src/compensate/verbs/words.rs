@@ -134,6 +134,10 @@ pub const fn why_not(refusal: Refusal) -> &'static str {
             "it came with a credential, which is never kept; supply one in upstream.headers, or \
              have its caller repeat it"
         }
+        Refusal::Told => {
+            "a part of its answer reached its caller, so it is never sent again; `dead receipt` \
+             asks the tool, or resolve it"
+        }
         Refusal::NoReceipt => {
             "its route has no receipt to ask first; look into the tool's own books, then resolve"
         }

@@ -42,6 +42,8 @@ pub(in crate::ingress) fn view() -> CallView {
         first_sent: None,
         sends: 2,
         promised: false,
+        recognised: false,
+        told: false,
         settled: None,
         kept: None,
         dead_letter: None,

@@ -402,6 +402,8 @@ pub(crate) fn everything_that_was_stored_comes_back(make: Factory) {
         first_sent: Some(NOW),
         sends: 1,
         promised: false,
+        recognised: false,
+        told: false,
         settled: Some(Settlement {
             verdict: Verdict::Success,
             by: SettledBy::Answer(1),

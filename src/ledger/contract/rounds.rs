@@ -24,6 +24,65 @@ pub(crate) fn due_calls_are_claimed_in_order_and_once(make: Factory) {
     );
 }
 
+pub(crate) fn what_the_tool_has_recognised_is_remembered(make: Factory) {
+    let world = make();
+    let recognise = |claim: Claim, life| world.ledger.recognise(claim.row, life).wait().unwrap();
+    let claim = world.dead("c");
+    let other = world.claim(call("other"));
+    // It is no part of the claim, and of no other life.
+    recognise(other, 2);
+    let round = world.round("two", NOW);
+    assert!(!round.call.recognised);
+    recognise(claim, 1);
+    assert!(world.view("c").recognised && !world.view("other").recognised);
+    world.applied(round.claim, NOW, Intention::ReleaseLease);
+    assert!(world.round("three", NOW).call.recognised);
+    // A new life of the id knows nothing of it; an end is not changed by it.
+    world.settled(claim, secs(1), unbinding(401));
+    let again = world.claim(call("c"));
+    assert!(!world.view("c").recognised);
+    world.settled(again, secs(2), answer(200));
+    let end = world.view("c");
+    recognise(again, 2);
+    assert_eq!(world.view("c"), end);
+}
+
+pub(crate) fn what_was_told_in_part_is_never_sent_again(make: Factory) {
+    let world = make();
+    let send = |n| Intention::Send {
+        n,
+        cause: Some(Cause::Disconnect),
+        moved: None,
+        lease_until: secs(60),
+    };
+    let stale = world.claim(call("parked"));
+    world.applied(stale, NOW, queued(secs(9)));
+    assert_eq!(world.append(stale, NOW, Intention::Tell), Written::Stale);
+    assert!(!world.view("parked").told);
+    // It is told once it is on record: by nobody who takes the call up afterwards is it sent.
+    let claim = world.claim(call("c"));
+    let before = world.view("c");
+    world.applied(claim, secs(1), Intention::Tell);
+    let told = CallView {
+        told: true,
+        ..before
+    };
+    assert_eq!(world.view("c"), told);
+    assert_eq!(world.append(claim, secs(1), send(2)), Written::Stale);
+    let swept = world
+        .ledger
+        .recover(owner("two"), secs(2), OwnerTest::AllOthers);
+    assert_eq!(swept.wait().unwrap().parked, 1);
+    let round = world.round("two", secs(2));
+    assert!(round.call.told);
+    assert_eq!(world.append(round.claim, secs(3), send(2)), Written::Stale);
+    // What it is asked about may still settle it, and its next life is another call.
+    world.settled(claim, secs(4), unbinding(401));
+    let again = world.claim(call("c"));
+    assert!(!world.view("c").told);
+    world.applied(again, secs(5), send(2));
+}
+
 pub(crate) fn a_round_carries_everything_it_needs(make: Factory) {
     let world = make();
     let claim = world.claim(keyed("c", "k"));

@@ -78,6 +78,8 @@ impl Row {
             first_sent,
             sends: u32::from(new.first_send),
             promised: new.promised,
+            recognised: false,
+            told: false,
             settled: None,
             kept: None,
             dead_letter: None,
@@ -123,6 +125,7 @@ impl Row {
             touched: self.touched,
             remembered_until: self.touched.after(self.window),
             sends: self.view.sends,
+            told: self.view.told,
             dead: self.view.dead_letter.as_ref().map(|letter| letter.state),
             reversals: self
                 .view
@@ -186,7 +189,7 @@ impl Row {
 
     /// Writes an intention that is known to fit.
     pub(super) fn append(&mut self, now: Wall, intention: Intention) {
-        if !matches!(intention, Intention::ReleaseLease) {
+        if !matches!(intention, Intention::Tell | Intention::ReleaseLease) {
             self.view.updated_at = now;
         }
         match intention {
@@ -199,6 +202,7 @@ impl Row {
                 self.send(now, (n, cause), moved);
                 self.hold(lease_until);
             }
+            Intention::Tell => self.view.told = true,
             Intention::Park(how) => self.park(now, how),
             Intention::NextRound {
                 round,
@@ -283,6 +287,11 @@ impl Row {
         if let Some(letter) = &mut self.view.dead_letter {
             letter.lease_until = Some(lease_until);
         }
+    }
+
+    /// The tool knows this life of the call, which is not over.
+    pub(super) fn recognise(&mut self, life: u32) {
+        self.view.recognised |= life == self.view.life && self.view.settled.is_none();
     }
 
     /// Adds history.

@@ -55,6 +55,7 @@ fn write(
             note_send(db, claim, now, (*n, *cause), parked)?;
             hold(db, claim.row, *lease_until, parked)?;
         }
+        Intention::Tell => tell(db, claim.row)?,
         Intention::Park(how) => park(db, claim.row, claim.life, now, how)?,
         Intention::NextRound {
             round,
@@ -109,6 +110,22 @@ pub(super) fn extend(db: &Db, claim: Claim, lease_until: Wall) -> rusqlite::Resu
         }
         _ => Ok(Written::Stale),
     }
+}
+
+/// Notes that the tool knows the call; once is enough.
+pub(super) fn recognise(db: &Db, row: RowId, life: u32) -> rusqlite::Result<()> {
+    let sql = "UPDATE calls SET recognised = 1 \
+               WHERE id = ?1 AND life = ?2 AND settled_at IS NULL AND recognised = 0";
+    db.conn.prepare_cached(sql)?.execute(params![row.0, life])?;
+    Ok(())
+}
+
+/// Notes that a part of the answer may reach the caller from now on.
+fn tell(db: &Db, row: RowId) -> rusqlite::Result<()> {
+    db.conn
+        .prepare_cached("UPDATE calls SET told = 1 WHERE id = ?1")?
+        .execute([row.0])?;
+    Ok(())
 }
 
 fn note_send(

@@ -25,7 +25,7 @@ macro_rules! standing {
         concat!(
             "SELECT c.id, c.life, c.fence, c.state, c.binds, c.touched_at, c.window_ms, c.sends, \
              d.state, c.client, c.upstream, c.fingerprint, c.idempotency_key, \
-             coalesce(d.reversals, 0) FROM calls c \
+             coalesce(d.reversals, 0), c.told FROM calls c \
              LEFT JOIN dead_letter d ON c.parked AND d.call = c.id AND d.life = c.life ",
             $found
         )
@@ -228,7 +228,8 @@ fn reclaim(
         fingerprint = ?17, idempotency_key = ?18, business_key = ?19, trace = ?20, \
         credential = ?21, reply_status = NULL, reply_bytes = NULL, reply_sha256 = NULL, \
         method = ?22, target = ?23, request_headers = ?24, request_body = ?25, \
-        reply_headers = NULL, reply_body = NULL, document = NULL, scope = ?26 WHERE id = ?1";
+        reply_headers = NULL, reply_body = NULL, document = NULL, scope = ?26, recognised = 0, \
+        told = 0 WHERE id = ?1";
     db.conn.prepare_cached(sql)?.execute(params![
         claim.row.0,
         claim.life,
@@ -452,5 +453,6 @@ fn held(row: &Row<'_>) -> rusqlite::Result<Held> {
         sends: row.get(7)?,
         dead: words::optional_word(row, 8, DeadState::from_word)?,
         reversals: row.get(13)?,
+        told: row.get(14)?,
     })
 }

@@ -26,7 +26,7 @@ const CALL: &str = "SELECT id, life, call_id, source, client, route, upstream, i
     business_key, fingerprint, trace, state, binds, owner, lease_until, received_at, updated_at, \
     first_sent_at, sends, first_ended_at, first_outcome, first_took_ms, settled_at, settled_by, \
     reply_status, reply_bytes, reply_sha256, coalesce(kept_headers, reply_headers), \
-    coalesce(kept_body, reply_body), coalesce(kept_document, document), parked, promised \
+    coalesce(kept_body, reply_body), coalesce(kept_document, document), parked, promised, recognised, told \
     FROM calls LEFT JOIN replies ON replies.call = calls.id";
 
 /// One call by its row, with everything known about its current life.
@@ -133,6 +133,8 @@ fn call_row(row: &Row<'_>) -> rusqlite::Result<(CallView, Rest)> {
         first_sent: first_sent(row, 17, received_at)?,
         sends: row.get(18)?,
         promised: row.get(31)?,
+        recognised: row.get(32)?,
+        told: row.get(33)?,
         kept: if settled.is_none() { reply } else { None },
         settled,
         dead_letter: None,

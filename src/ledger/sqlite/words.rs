@@ -137,13 +137,7 @@ pub(super) fn answer(text: &str) -> Option<Answer> {
 }
 
 pub(super) fn doubt(text: &str) -> Option<Doubt> {
-    const ALL: [Doubt; 4] = [
-        Doubt::Unproven,
-        Doubt::OtherAddress,
-        Doubt::Forgotten,
-        Doubt::OtherCredential,
-    ];
-    ALL.into_iter().find(|doubt| doubt.as_str() == text)
+    Doubt::ALL.into_iter().find(|doubt| doubt.as_str() == text)
 }
 
 pub(super) fn source(text: &str) -> Option<IdSource> {

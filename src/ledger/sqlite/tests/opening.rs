@@ -3,8 +3,10 @@
 use rusqlite::params;
 
 use super::*;
+use crate::call::outcome::{Outcome, Reading};
+use crate::call::receipt::{Answer, State};
 use crate::ledger::contract::call;
-use crate::ledger::{Fact, News, OwnerTest};
+use crate::ledger::{Entry, Fact, News, OwnerTest, Written};
 
 fn refused(folder: &tempfile::TempDir) -> LedgerError {
     match open_in(folder, Sync::Full) {
@@ -165,7 +167,7 @@ fn keys_of_an_older_file_go_on_under_their_routes() {
     old.execute_batch(
         "DROP INDEX calls_open; ALTER TABLE dead_letter DROP COLUMN begun_by; \
          DROP TABLE header_letters; DROP INDEX calls_key; DROP INDEX calls_alike; \
-         ALTER TABLE calls DROP COLUMN scope; \
+         ALTER TABLE calls DROP COLUMN scope; ALTER TABLE calls DROP COLUMN recognised; ALTER TABLE calls DROP COLUMN told; \
          CREATE UNIQUE INDEX calls_key ON calls (client, route, idempotency_key) \
          WHERE key_binds = 1; DROP INDEX dead_letter_unalerted; DROP INDEX differences_unalerted; \
          DROP TABLE alerts; DROP TABLE lives; DROP TABLE replies; \
@@ -203,7 +205,7 @@ fn answers_of_an_older_file_stay_with_their_calls() {
         "UPDATE calls SET reply_headers = kept_headers, reply_body = kept_body FROM replies \
          WHERE call = id; DROP TABLE replies; DROP INDEX calls_open; \
          ALTER TABLE dead_letter DROP COLUMN begun_by; DROP TABLE header_letters; \
-         PRAGMA user_version = 8",
+         ALTER TABLE calls DROP COLUMN recognised; ALTER TABLE calls DROP COLUMN told; PRAGMA user_version = 8",
     )
     .unwrap();
     drop(old);
@@ -274,4 +276,53 @@ fn rows_of_schema_9_are_read_ended_and_removed_as_before() {
     let later = NOW.after(2 * contract::WINDOW);
     assert_eq!(ledger.purge(later, 10).wait().unwrap().calls, 1);
     assert_eq!(ledger.ask("SELECT group_concat(id) = '2' FROM calls"), 1);
+}
+
+#[test]
+fn open_calls_of_schema_10_that_the_tool_has_recognised_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = open_in(&folder, Sync::Normal).unwrap();
+    let receipt = |state| Entry::Receipt {
+        at: NOW,
+        answer: Answer::State(state),
+        doubt: None,
+        status: None,
+        took: Duration::ZERO,
+        detail: None,
+    };
+    let promised = Entry::Ended {
+        at: NOW,
+        n: 1,
+        outcome: Outcome::Answered(Reading::Pending(http::StatusCode::ACCEPTED)),
+        took: Duration::ZERO,
+        late: false,
+        detail: None,
+    };
+    for (name, parked, entry) in [
+        ("running", false, receipt(State::Processing)),
+        ("promised", true, promised),
+        ("received", true, receipt(State::Received)),
+        ("unknown", true, receipt(State::Unknown)),
+    ] {
+        let Begun::Claimed(claim) = ledger.begin(call(name)).wait().unwrap() else {
+            panic!("it is new")
+        };
+        ledger.note(claim.row, claim.life, vec![entry]);
+        if parked {
+            let park = contract::queued(NOW);
+            assert_eq!(
+                ledger.append(claim, NOW, park).wait().unwrap(),
+                Written::Applied
+            );
+        }
+    }
+    drop(ledger);
+    let old = Connection::open(file_in(&folder)).unwrap();
+    old.execute_batch("ALTER TABLE calls DROP COLUMN recognised; ALTER TABLE calls DROP COLUMN told; PRAGMA user_version = 10")
+        .unwrap();
+    drop(old);
+    let ledger = open_in(&folder, Sync::Normal).unwrap();
+    let known = "SELECT group_concat(call_id) = 'running,promised,received' FROM \
+                 (SELECT call_id FROM calls WHERE recognised ORDER BY id)";
+    assert_eq!(ledger.ask(known), 1);
 }
