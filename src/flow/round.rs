@@ -138,9 +138,10 @@ impl Flow {
                 .first_sent
                 .map_or(Duration::ZERO, |first| now.since(first)),
             reversals: letter.map_or(0, |letter| letter.reversals),
+            // A process that ended before it could say so has left sends behind that never left.
             ..Known::of(
                 u8::try_from(call.sends).unwrap_or(u8::MAX),
-                call.state != State::Received,
+                call.may_have_left(),
             )
         }
     }
@@ -166,6 +167,7 @@ impl Flow {
                 .dead_letter
                 .as_ref()
                 .map_or(0, |letter| letter.round),
+            reached: due.call.state != State::Received,
             last_error: Arc::from("the route of this call is no longer configured"),
         };
         match self

@@ -143,6 +143,7 @@ macro_rules! suite {
                 a_repeat_leases_what_waits_in_the_queue_and_moves_nothing,
                 an_abandoned_round_is_claimed_by_another,
                 rounds_are_counted_in_the_row,
+                what_a_pass_could_not_send_is_still_never_sent,
                 the_last_round_ends_in_front_of_a_human,
                 a_released_round_is_due_as_before,
                 a_round_may_send_under_its_claim,

@@ -94,7 +94,7 @@ impl Held {
             Intention::ReverseAgain { .. } | Intention::Reversed => {
                 self.dead == Some(DeadState::Reversing)
             }
-            Intention::Manual { .. } | Intention::ReleaseLease => self.is_leased(),
+            Intention::Manual { .. } | Intention::ReleaseLease { .. } => self.is_leased(),
         }
     }
 
@@ -154,6 +154,24 @@ pub(super) struct Bindings {
     pub(super) id: bool,
     /// The idempotency key stays bound: a definite refusal releases it.
     pub(super) key: bool,
+}
+
+impl Intention {
+    /// Whether it says that nothing of the call can have reached the tool, however often a send of
+    /// it was noted: the dead letter it leaves behind is `RECEIVED` again.
+    pub(super) const fn is_of_unsent(&self) -> bool {
+        match self {
+            Self::NextRound { reached, .. }
+            | Self::Manual { reached, .. }
+            | Self::ReleaseLease { reached } => !*reached,
+            // Parking writes the state by itself; the others say that there was a send.
+            Self::Send { .. }
+            | Self::Park(_)
+            | Self::Reverse { .. }
+            | Self::ReverseAgain { .. }
+            | Self::Reversed => false,
+        }
+    }
 }
 
 impl News {

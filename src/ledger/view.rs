@@ -2,15 +2,16 @@
 //!
 //! One shape for all readers, so that they cannot disagree. Deliberately absent: any formatting.
 
+mod attempts;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use self::attempts::Attempt;
 use super::record::{Claim, Owner, Reply, RowId, StoredRequest, StoredUndo};
 use super::step::{Contradiction, Entry, Verdict};
 use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
-use crate::call::outcome::{Cause, Outcome, Reading};
 use crate::call::receipt::{Answer, State};
 use crate::call::time::Wall;
 
@@ -97,21 +98,6 @@ pub enum SettledBy {
     Reversal,
     /// A human.
     Operator,
-}
-
-/// One send and its end.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Attempt {
-    /// Which send, 1-based.
-    pub n: u32,
-    /// When it was noted.
-    pub at: Wall,
-    /// Why it was sent again.
-    pub cause: Option<Cause>,
-    /// How it ended; `None` while it runs, or when the process died: unclear.
-    pub outcome: Option<Outcome>,
-    /// How long it took, when it ended.
-    pub took: Option<Duration>,
 }
 
 /// A recorded contradiction.
@@ -351,66 +337,6 @@ pub struct Health {
     pub waiting: usize,
     /// How many may wait before new calls are refused.
     pub capacity: usize,
-}
-
-impl CallView {
-    /// The sends with their ends, in order.
-    #[must_use]
-    pub fn attempts(&self) -> Vec<Attempt> {
-        let mut attempts: Vec<Attempt> = Vec::new();
-        for entry in &self.history {
-            match entry {
-                Entry::Sent { at, n, cause } => attempts.push(Attempt {
-                    n: *n,
-                    at: *at,
-                    cause: *cause,
-                    outcome: None,
-                    took: None,
-                }),
-                Entry::Ended {
-                    n, outcome, took, ..
-                } => {
-                    if let Some(attempt) = attempts.iter_mut().find(|a| a.n == *n) {
-                        (attempt.outcome, attempt.took) = (Some(*outcome), Some(*took));
-                    }
-                }
-                Entry::Receipt { .. }
-                | Entry::Waited { .. }
-                | Entry::Reconnected { .. }
-                | Entry::Moved { .. }
-                | Entry::Claimed { .. }
-                | Entry::Parked { .. }
-                | Entry::Reversing { .. }
-                | Entry::Undone { .. }
-                | Entry::Differs { .. } => {}
-            }
-        }
-        attempts
-    }
-
-    /// What the receipt said last, if it was asked.
-    #[must_use]
-    pub fn last_receipt(&self) -> Option<Answer> {
-        self.history.iter().rev().find_map(|entry| match entry {
-            Entry::Receipt { answer, .. } => Some(*answer),
-            _ => None,
-        })
-    }
-}
-
-impl Attempt {
-    /// Whether this send may have reached the tool without a final answer.
-    #[must_use]
-    pub const fn is_unclear(&self) -> bool {
-        match self.outcome {
-            None | Some(Outcome::Unclear(_)) => true,
-            Some(Outcome::NotSent(_)) => false,
-            Some(Outcome::Answered(reading)) => match reading {
-                Reading::Pending(_) | Reading::Kept(_) => true,
-                Reading::Success(_) | Reading::Failure(_) | Reading::Unbinding(_) => false,
-            },
-        }
-    }
 }
 
 impl Sort {

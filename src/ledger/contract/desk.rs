@@ -156,11 +156,19 @@ pub(crate) fn a_decision_needs_a_dead_letter_that_nobody_works_on(make: Factory)
     for verb in [DONE, UNDONE, Verb::Discard] {
         assert_eq!(world.decide(waiting, verb, 2), refused);
     }
-    world.applied(round.claim, secs(3), Intention::ReleaseLease);
+    world.applied(
+        round.claim,
+        secs(3),
+        Intention::ReleaseLease { reached: true },
+    );
     world.decided(waiting, DONE, (DeadState::Queued, DeadState::Settled));
     // A worker that lost its row to the decision writes nothing, also when it comes late.
     assert_eq!(
-        world.append(round.claim, secs(6), Intention::ReleaseLease),
+        world.append(
+            round.claim,
+            secs(6),
+            Intention::ReleaseLease { reached: true }
+        ),
         Written::Stale
     );
     let ended = world.dead("ended");

@@ -40,6 +40,7 @@ fn manual(world: &World, claim: Claim, now: Wall) {
     let manual = Intention::Manual {
         reason: "rounds-exhausted".into(),
         round: 3,
+        reached: true,
         last_error: "receipt UNKNOWN".into(),
     };
     world.applied(claim, now, manual);
@@ -96,6 +97,7 @@ pub(crate) fn a_reversal_ends_every_send_of_the_original(make: Factory) {
     let next = Intention::NextRound {
         round: 1,
         due: secs(90),
+        reached: true,
         last_error: "x".into(),
     };
     for refused in [send(2), next, reverse(1, secs(33)), reverse(3, secs(33))] {
@@ -138,7 +140,11 @@ pub(crate) fn an_unclear_reversal_is_due_again_as_the_same_request(make: Factory
         lease_until: secs(60),
     };
     world.applied(due.claim, secs(11), other);
-    world.applied(due.claim, secs(12), Intention::ReleaseLease);
+    world.applied(
+        due.claim,
+        secs(12),
+        Intention::ReleaseLease { reached: true },
+    );
     let due = world.round("two", secs(12));
     assert_eq!(due.undo, Some(undo()), "every send is the same request");
     assert_eq!(due.call.dead_letter.unwrap().reversals, 2);
@@ -262,7 +268,7 @@ pub(crate) fn what_an_operator_borrows_goes_back_to_the_human(make: Factory) {
         "one at a time"
     );
     world.applied(due.claim, now(2), send(2));
-    world.applied(due.claim, now(2), Intention::ReleaseLease);
+    world.applied(due.claim, now(2), Intention::ReleaseLease { reached: true });
     let back = |why: &str| {
         let letter = world.letter("c");
         assert_eq!(
@@ -285,7 +291,11 @@ pub(crate) fn what_an_operator_borrows_goes_back_to_the_human(make: Factory) {
     // One from the queue goes back to the queue.
     let queued = world.dead("q");
     let due = lend(&world, Taker::Operator, queued, now(12)).unwrap();
-    world.applied(due.claim, now(12), Intention::ReleaseLease);
+    world.applied(
+        due.claim,
+        now(12),
+        Intention::ReleaseLease { reached: true },
+    );
     assert_eq!(world.letter("q").state, DeadState::Queued);
 }
 

@@ -180,8 +180,11 @@ impl Row {
 
     /// Writes an intention that is known to fit.
     pub(super) fn append(&mut self, now: Wall, intention: Intention) {
-        if !matches!(intention, Intention::ReleaseLease) {
+        if !matches!(intention, Intention::ReleaseLease { .. }) {
             self.view.updated_at = now;
+        }
+        if intention.is_of_unsent() {
+            self.view.state = State::Received;
         }
         match intention {
             Intention::Send {
@@ -198,6 +201,7 @@ impl Row {
                 round,
                 due,
                 last_error,
+                ..
             } => {
                 self.move_on(DeadState::Queued, now, None, round, last_error);
                 if let Some(letter) = &mut self.view.dead_letter {
@@ -208,6 +212,7 @@ impl Row {
                 reason,
                 round,
                 last_error,
+                ..
             } => {
                 let reason = Some(Arc::from(&*reason));
                 self.move_on(DeadState::Manual, now, reason, round, last_error);
@@ -237,7 +242,7 @@ impl Row {
                 }
             }
             Intention::Reversed => self.reversed(now),
-            Intention::ReleaseLease => {
+            Intention::ReleaseLease { .. } => {
                 if let Some(letter) = &mut self.view.dead_letter {
                     letter.give_back();
                 }
