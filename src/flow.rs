@@ -35,6 +35,7 @@ pub mod dedup;
 mod drive;
 mod driven;
 mod errand;
+mod former;
 #[doc(hidden)]
 pub mod fuzzing;
 mod join;

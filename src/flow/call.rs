@@ -42,6 +42,8 @@ pub(super) struct Call {
     pub(super) first_sent: Wall,
     /// Whether the route's tool is the one it was first sent to.
     pub(super) same_address: bool,
+    /// Its row names a former address, and its next send another one.
+    pub(super) moves: bool,
     /// The address it belongs to: the one it was first sent to.
     pub(super) site: usize,
     /// The address of its last send.

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 
-use super::allow;
 use super::call::{Call, Place, Sendable};
 use super::key::Key;
 use super::running::Asked;
 use super::sites::Choice;
 use super::told::{Problem, Told};
 use super::{Request, reading, record};
+use super::allow;
 use crate::call::id::{CallId, IdSource};
 use crate::call::time::{Mono, Wall};
 use crate::ledger::{CallView, Claim};
@@ -52,6 +52,7 @@ impl Visit {
         Call {
             first_sent: now,
             same_address: true,
+            moves: false,
             site: self.site,
             via: self.site,
             first: Some(self.choice.unwrap_or(Choice::Plain)),

@@ -33,6 +33,7 @@ mod draining;
 mod duplicates;
 mod fixture;
 mod floods;
+mod former;
 mod framing;
 mod grammar;
 mod grpc;
