@@ -72,9 +72,11 @@ impl Held {
     }
 
     /// Whether the id may be claimed anew: released, or settled and past its window. An unresolved
-    /// call is never free.
+    /// call is never free, nor is one that was undone: as long as its row says so it is not sent.
     pub(super) fn is_free(&self, now: Wall) -> bool {
-        self.is_settled() && (!self.binds || now >= self.remembered_until)
+        let undone = self.dead == Some(DeadState::Reversed);
+        let forgotten = now >= self.remembered_until && !undone;
+        self.is_settled() && (!self.binds || forgotten)
     }
 
     /// Whether `claim` is the current one of a call that is still open.

@@ -216,6 +216,23 @@ pub(crate) fn a_discarded_call_stays_unknown_and_is_never_sent(make: Factory) {
     assert_eq!(world.letter("c").state, DeadState::Settled);
 }
 
+pub(crate) fn a_discarded_call_is_unknown_though_it_was_never_sent(make: Factory) {
+    let world = make();
+    let claim = world.claim(call("c"));
+    let how = Park {
+        reached: false,
+        ..park(Place::Queued { due: NOW })
+    };
+    world.applied(claim, NOW, Intention::Park(how));
+    assert_eq!(world.view("c").state, State::Received);
+    world.decided(
+        claim,
+        Verb::Discard,
+        (DeadState::Queued, DeadState::Discarded),
+    );
+    assert_eq!(world.view("c").state, State::Unknown);
+}
+
 pub(crate) fn what_was_given_up_is_forgotten_after_the_retention(make: Factory) {
     let world = make();
     let claim = world.dead("c");

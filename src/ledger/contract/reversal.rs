@@ -63,6 +63,25 @@ fn reversing(world: &World, text: &str) -> Claim {
     claim
 }
 
+pub(crate) fn what_was_undone_keeps_its_names_as_long_as_its_row(make: Factory) {
+    let world = make();
+    let first = world.claim(keyed("c", "k"));
+    world.applied(first, NOW, queued(NOW));
+    let claim = world.round("one", NOW).claim;
+    world.applied(claim, secs(1), reverse(1, secs(1)));
+    world.applied(claim, secs(2), Intention::Reversed);
+    let late = secs(3).after(WINDOW * 2);
+    let again = |text| NewCall {
+        now: late,
+        ..keyed(text, "k")
+    };
+    let known = world.known(again("c"));
+    assert!(known.same_request, "its id is not free");
+    assert_eq!(known.call.settled.as_ref().unwrap().by, SettledBy::Reversal);
+    let taken = world.begin(again("other"));
+    assert!(matches!(taken, Begun::KeyTaken(known) if known.call.call_id == id("c")));
+}
+
 pub(crate) fn a_reversal_ends_every_send_of_the_original(make: Factory) {
     let world = make();
     world.dead("c");
@@ -186,15 +205,6 @@ pub(crate) fn a_done_reversal_ends_the_call_and_keeps_its_names(make: Factory) {
     let taken = world.begin(keyed("d", "k"));
     assert!(matches!(taken, Begun::KeyTaken(_)), "{taken:?}");
     assert!(world.due("two", secs(99), 9).is_empty());
-    let later = NewCall {
-        now: secs(2).after(WINDOW),
-        ..keyed("c", "k")
-    };
-    assert_eq!(
-        world.claim(later).life,
-        2,
-        "an end is remembered for its window"
-    );
 }
 
 pub(crate) fn a_fact_after_a_reversal_began_is_a_difference(make: Factory) {

@@ -137,8 +137,13 @@ impl Row {
 
     /// Whether this is the same request, and the call has no end yet.
     pub(super) fn is_open_for(&self, new: &NewCall) -> bool {
-        let same = self.is_same(new) && self.view.idempotency_key == new.idempotency_key;
-        same && self.view.settled.is_none()
+        self.is_repeated_by(new) && self.view.settled.is_none()
+    }
+
+    /// Whether this is the same request, under no other key.
+    pub(super) fn is_repeated_by(&self, new: &NewCall) -> bool {
+        let key = &new.idempotency_key;
+        self.is_same(new) && (key.is_none() || self.view.idempotency_key == *key)
     }
 
     pub(super) fn holds_key_of(&self, new: &NewCall) -> bool {
