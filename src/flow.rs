@@ -36,6 +36,7 @@ pub mod dedup;
 mod drive;
 mod driven;
 mod errand;
+mod former;
 #[doc(hidden)]
 pub mod fuzzing;
 mod join;

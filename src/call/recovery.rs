@@ -279,7 +279,7 @@ impl Recovery {
                 self.tally.hold_back();
                 self.over(Reason::Ejected, chance)
             }
-            Event::LedgerFailed => self.over(Reason::LedgerFailed, chance),
+            Event::LedgerFailed => self.ledger_failed(chance),
             Event::Draining => self.draining(chance),
             Event::DeadlinePassed => self.deadline_passed(chance),
             // A round has no caller, and what was begun for one is finished; answers are always

@@ -15,8 +15,12 @@ use super::time::{Chance, Mono};
 pub struct Tally {
     /// Sends begun over the life of the call, failed connects included.
     sends: u8,
+    /// How many of them came before what is counted here; they share the lowest bit.
+    before: u8,
     /// One bit per attempt that may have had an effect.
     unclear: u32,
+    /// Some attempt has reached the tool, or may have.
+    reached: bool,
     /// The last attempt with a complete 4xx/5xx answer that did not settle the call.
     kept: Option<Kept>,
     /// Receipt queries that ended.
@@ -66,7 +70,9 @@ impl Tally {
     pub const fn new(now: Mono) -> Self {
         Self {
             sends: 0,
+            before: 0,
             unclear: 0,
+            reached: false,
             kept: None,
             asked: 0,
             waits: 0,
@@ -85,10 +91,11 @@ impl Tally {
     #[must_use]
     pub const fn recovered(now: Mono, sends: u8, unclear: bool, cause: Cause) -> Self {
         let mut tally = Self::new(now);
-        tally.sends = sends;
+        (tally.sends, tally.before) = (sends, sends);
         tally.cause = cause;
         // Which of the earlier sends it was does not matter: none of them can speak any more.
         tally.unclear = unclear as u32;
+        tally.reached = unclear;
         tally
     }
 
@@ -110,11 +117,18 @@ impl Tally {
         self.unclear != 0
     }
 
+    /// Some attempt has reached the tool, or may have, whatever became of it. A call of which this
+    /// is not so was never sent, however often that was tried.
+    #[must_use]
+    pub const fn has_reached(&self) -> bool {
+        self.reached
+    }
+
     /// Whether it may go to another address of its tool: nothing of it can have arrived at the one
     /// it was meant for, so that no other one has to know it.
     #[must_use]
     pub const fn may_move(&self) -> bool {
-        !self.is_unclear()
+        !self.has_reached()
     }
 
     /// Exchanges that may still speak.
@@ -193,7 +207,7 @@ impl Tally {
         self.cause = outcome.cause();
         match outcome {
             Outcome::NotSent(_) => {}
-            Outcome::Unclear(_) => self.unclear |= bit(self.sends),
+            Outcome::Unclear(_) => self.doubt(),
             Outcome::Answered(reading) => self.answered(self.sends, reading),
         }
         if open {
@@ -205,22 +219,27 @@ impl Tally {
 
     /// Notes that the attempt in flight may have had an effect, though its end was not seen.
     pub const fn doubt(&mut self) {
-        self.unclear |= bit(self.sends);
+        self.unclear |= self.bit(self.sends);
+        self.reached = true;
     }
 
     /// Notes a complete answer of attempt `n` that did not settle the call (yet).
     pub fn answered(&mut self, n: u8, reading: Reading) {
+        self.reached = true;
+        let bit = self.bit(n);
+        // What one earlier send came to says nothing about the others that share its bit.
+        let cleared = if n > self.before { bit } else { 0 };
         match reading {
             Reading::Kept(_) => {
-                self.unclear |= bit(n);
+                self.unclear |= bit;
                 self.kept = Some(Kept { n, reading });
             }
-            Reading::Pending(_) => self.unclear |= bit(n),
+            Reading::Pending(_) => self.unclear |= bit,
             Reading::Failure(_) | Reading::Unbinding(_) => {
-                self.unclear &= !bit(n);
+                self.unclear &= !cleared;
                 self.kept = Some(Kept { n, reading });
             }
-            Reading::Success(_) => self.unclear &= !bit(n),
+            Reading::Success(_) => self.unclear &= !cleared,
         }
     }
 
@@ -301,8 +320,11 @@ impl Tally {
         };
         by_answer && policy.retry.resends_after(self.cause) && self.refusal().is_none()
     }
-}
 
-const fn bit(n: u8) -> u32 {
-    1_u32.wrapping_shl(n as u32)
+    /// The bit of attempt `n`.
+    const fn bit(&self, n: u8) -> u32 {
+        let own = n.saturating_sub(self.before) as u32;
+        // The policy allows a handful of sends; past 31 they would share the last.
+        1 << if own < u32::BITS { own } else { u32::BITS - 1 }
+    }
 }

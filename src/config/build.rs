@@ -18,7 +18,7 @@ mod alert;
 mod clients;
 mod formerly;
 mod limits;
-mod names;
+pub(super) mod names;
 mod receipt;
 mod reversal;
 mod route;

@@ -13,6 +13,7 @@ use http::{HeaderMap, Method, StatusCode};
 use jiff::tz::TimeZone;
 
 use super::alert::AlertRule;
+use super::build::names;
 use super::ejection::Ejection;
 use super::key_template::KeyTemplate;
 use super::limits::{Concurrency, RetryBudget, RouteLimits};
@@ -139,6 +140,20 @@ impl Upstream {
         std::iter::once(alone.clone()).chain(others)
     }
 
+    /// The same tool as it was reached at an address that is none of these.
+    #[must_use]
+    pub fn at(&self, endpoint: Endpoint) -> Self {
+        Self {
+            address: Arc::from(endpoint.address()),
+            endpoint,
+            others: Vec::new(),
+            shared_state: false,
+            ejection: None,
+            formerly: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// Whether both are reached the same way: connections to one serve the other.
     #[must_use]
     pub fn is_reached_as(&self, other: &Self) -> bool {
@@ -166,6 +181,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// The endpoint that a ledger row names; `None` when that is no address.
+    #[must_use]
+    pub fn of_address(address: &str) -> Option<Self> {
+        names::endpoint(address).ok()
+    }
+
     /// The URL in its one normal form: what ledger rows keep and compare.
     #[must_use]
     pub fn address(&self) -> String {

@@ -212,7 +212,7 @@ impl Flow {
                 Ok(Begun::KeyTaken(_)) => return visit.refused(dedup::key_reused_problem(), core),
                 // Its key is that of its first sight.
                 Ok(Begun::Known(known)) if visit.takes_key_of(&known.call) => continue,
-                Ok(Begun::Known(_)) => return visit.refused(dedup::reused_problem(), core),
+                Ok(Begun::Known(known)) => return visit.refused(visit.mismatch(&known.call), core),
                 Ok(Begun::Undone { sends }) => {
                     let told =
                         dedup::undone(visit.request.call_id.clone(), visit.request.source, sends);

@@ -102,7 +102,7 @@ impl Drive {
     ) -> Result<(), Step> {
         let call = &self.call;
         let to = site.unwrap_or(call.site);
-        let moves = to != call.site && self.decider.tally().may_move();
+        let moves = (call.moves || to != call.site) && self.decider.tally().may_move();
         let address = || Arc::clone(call.route.sites[to].tool.address());
         let sent = Intention::Send {
             n: u32::from(n),
@@ -113,7 +113,7 @@ impl Drive {
         self.intend(sent).await?;
         self.call.via = to;
         if moves {
-            self.call.site = to;
+            (self.call.site, self.call.moves) = (to, false);
         }
         Ok(())
     }

@@ -46,6 +46,8 @@ pub(super) struct Call {
     pub(super) recognised: bool,
     /// A part of its streamed answer may have reached the caller.
     pub(super) was_told: bool,
+    /// Its row names a former address, and its next send another one.
+    pub(super) moves: bool,
     /// The address it belongs to: the one it was first sent to.
     pub(super) site: usize,
     /// The address of its last send.

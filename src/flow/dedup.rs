@@ -70,6 +70,24 @@ pub fn reused_problem() -> Problem {
     )
 }
 
+/// What a request under a used id is told that differs in nothing but its key.
+#[must_use]
+pub fn other_key_problem(first: Option<&str>) -> Problem {
+    let had = first.map_or_else(
+        || "had no idempotency key".to_owned(),
+        |key| format!("had another idempotency key ({key:?})"),
+    );
+    Problem::new(
+        Code::CallIdReused,
+        format!(
+            "This call id belongs to a request that {had}; all else is the same. Send this request \
+             under an id of its own, or repeat the first one with its key, or without any."
+        ),
+        Sent::No,
+        Repeat::Never,
+    )
+}
+
 /// What another request under a taken key is told.
 #[must_use]
 pub fn key_reused_problem() -> Problem {
@@ -163,10 +181,10 @@ fn queued(call: &CallView, state: DeadState) -> Told {
             "its end is recorded"
         }
     };
-    let sent = if call.state == State::Received {
-        Sent::No
-    } else {
+    let sent = if call.may_have_left() {
         Sent::Maybe
+    } else {
+        Sent::No
     };
     let problem = Problem {
         state: Some(call.state),

@@ -81,7 +81,15 @@ impl Flow {
                 let state = State::Processing;
                 Some(dedup::in_progress(named, seat.call().sends(), state))
             }
-            Heard::Other => Some(Told::refused(visit.named(), dedup::reused_problem())),
+            Heard::Other => {
+                let first = seat.call().asked();
+                let problem = if first.fingerprint == asked.fingerprint {
+                    dedup::other_key_problem(first.key.as_deref())
+                } else {
+                    dedup::reused_problem()
+                };
+                Some(Told::refused(visit.named(), problem))
+            }
             Heard::Nothing => None,
         }
     }

@@ -295,6 +295,9 @@ impl Flow {
         let Ok(target) = PathAndQuery::try_from(&*due.request.target) else {
             return Err(Refusal::RouteGone);
         };
+        let Some(home) = self.routes.home(route, &due.call) else {
+            return Err(Refusal::RouteChanged);
+        };
         let policy = self.policy_of(route, &due);
         let known = self.known(&due.call, &policy, self.clock.wall());
         let rounds = due.call.dead_letter.as_ref().map_or(0, |l| l.round);
@@ -303,13 +306,13 @@ impl Flow {
         } else {
             Hold::Nothing
         };
-        let call = recovered(Arc::clone(route), due, target, Place::Order(hold));
+        let call = recovered(home, due, target, Place::Order(hold));
         let sending = match order {
             Order::Ask => Sending::WithHuman,
             Order::Resend | Order::Reverse => call.sending(),
         };
         let why_not = match (order, sending) {
-            (Order::Ask, _) if !route.has_receipts() => Some(Refusal::NoReceipt),
+            (Order::Ask, _) if !call.route.has_receipts() => Some(Refusal::NoReceipt),
             (Order::Resend | Order::Reverse, Sending::RouteChanged) => Some(Refusal::RouteChanged),
             (Order::Resend, Sending::Told) => Some(Refusal::Told),
             (Order::Resend, Sending::NoCredential) => Some(Refusal::Credential),

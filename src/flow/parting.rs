@@ -25,7 +25,7 @@ pub(super) struct Unresolved {
     pub(super) parking: Parking,
     /// It is durable; what is not is never told as an end.
     pub(super) recorded: bool,
-    /// Some attempt may have reached the tool.
+    /// Some attempt has reached the tool, or may have.
     pub(super) reached: bool,
     /// Sends so far.
     pub(super) sends: u8,
@@ -77,9 +77,10 @@ impl Unresolved {
             Parked::Queued(wait) | Parked::Unsent(wait) => Intention::NextRound {
                 round,
                 due: now.after(wait),
+                reached: self.reached,
                 last_error,
             },
-            Parked::AsBefore => Intention::ReleaseLease,
+            Parked::AsBefore => self.release(),
             Parked::Manual | Parked::NeverSent => self.manual(round),
             Parked::Reversing(wait) => self.reverse_again(now.after(wait)),
             Parked::Reversed => Intention::Reversed,
@@ -93,8 +94,14 @@ impl Unresolved {
             Parked::Reversing(wait) => self.reverse_again(now.after(wait)),
             Parked::Reversed => Intention::Reversed,
             Parked::AsBefore | Parked::Queued(_) | Parked::Unsent(_) | Parked::NeverSent => {
-                Intention::ReleaseLease
+                self.release()
             }
+        }
+    }
+
+    const fn release(&self) -> Intention {
+        Intention::ReleaseLease {
+            reached: self.reached,
         }
     }
 
@@ -109,6 +116,7 @@ impl Unresolved {
         Intention::Manual {
             reason: self.parking.reason.as_str().into(),
             round,
+            reached: self.reached,
             last_error: Arc::clone(&self.last_error),
         }
     }

@@ -14,6 +14,7 @@ use http::uri::PathAndQuery;
 
 use super::call::{Call, Decider, Hold, Place, Sendable};
 use super::drive::Drive;
+use super::former::Home;
 use super::round::recovered;
 use super::running::Attendance;
 use super::told::{Problem, Shown, Told, Word};
@@ -84,6 +85,9 @@ impl Flow {
         let Some(route) = self.routes.named(&call.route) else {
             return nothing;
         };
+        let Some(home) = self.routes.home(&route, call) else {
+            return nothing;
+        };
         let now = core.clock.wall();
         if was_asked_since(call, now, route.conf.policy.retry.base()) {
             return nothing;
@@ -105,7 +109,7 @@ impl Flow {
                 }
             }
         } else {
-            self.with_human(core, visit, &route, call)
+            self.with_human(core, visit, home, call)
         };
         let decider = Decider::Round(machine);
         let row = call.claim.row;
@@ -144,7 +148,8 @@ impl Flow {
             last_sent: last_sent(&due.call, now),
         };
         let known = self.known(&due.call, &policy, now);
-        let Some(call) = repeated(route, visit, due) else {
+        let home = self.routes.home(route, &due.call);
+        let Some(call) = home.and_then(|home| repeated(home, visit, due)) else {
             return Ok(None);
         };
         let sending = call.sending();
@@ -157,19 +162,19 @@ impl Flow {
         &self,
         core: &Core,
         visit: &Visit,
-        route: &Arc<Route>,
+        home: Home,
         view: &CallView,
     ) -> (Call, Recovery) {
         let request = &visit.request;
-        let known = route.site_of(&view.upstream);
-        let site = known.unwrap_or(0);
+        let route = home.route;
         let call = Call {
             first_sent: view.first_sent.unwrap_or(view.received_at),
-            same_address: known.is_some(),
+            same_address: home.same_address,
+            site: home.site,
+            via: home.site,
+            moves: home.moves,
             recognised: view.recognised,
             was_told: view.told,
-            site,
-            via: site,
             first: None,
             place: Place::Repeat(Hold::Nothing),
             is_read: false,
@@ -188,13 +193,13 @@ impl Flow {
                     .is_some(),
             },
             undo: None,
-            route: Arc::clone(route),
+            route: Arc::clone(&route),
         };
         let patience = Patience {
             deadline: visit.until,
             last_sent: Duration::ZERO,
         };
-        let policy = Arc::clone(&route.conf.policy);
+        let policy = Arc::clone(&call.route.conf.policy);
         let known = self.known(view, &policy, core.clock.wall());
         let now = core.clock.mono();
         let machine = Recovery::repeat(policy, now, patience, known, Sending::WithHuman);
@@ -282,7 +287,7 @@ impl Drive {
 
 /// The dead letter as a call of this visit: as it was stored, with the credential of the repeat
 /// where the first one came with one.
-fn repeated(route: &Arc<Route>, visit: &Visit, due: Due) -> Option<Call> {
+fn repeated(home: Home, visit: &Visit, due: Due) -> Option<Call> {
     let target = PathAndQuery::try_from(&*due.request.target).ok()?;
     let rounds = due
         .call
@@ -290,9 +295,11 @@ fn repeated(route: &Arc<Route>, visit: &Visit, due: Due) -> Option<Call> {
         .as_ref()
         .map_or(0, |letter| letter.round);
     let place = Place::Repeat(Hold::Leased(rounds));
-    let mut call = recovered(Arc::clone(route), due, target, place);
+    let route = Arc::clone(&home.route);
+    let mut call = recovered(home, due, target, place);
     if call.request.credential {
-        for name in record::credentials(&visit.fields, &route.conf.secret_headers) {
+        let secret = &route.conf.secret_headers;
+        for name in record::credentials(&visit.fields, secret) {
             for value in visit.fields.get_all(name) {
                 call.request.headers.append(name.clone(), value.clone());
             }

@@ -13,6 +13,7 @@ use http::uri::PathAndQuery;
 use super::Flow;
 use super::call::{Call, Decider, Place, Sendable};
 use super::drive::Drive;
+use super::former::Home;
 use super::record;
 use super::routes::Route;
 use super::running::Attendance;
@@ -77,7 +78,8 @@ impl Flow {
         route: Arc<Route>,
         due: Due,
     ) -> Result<(Call, Decider, Duration), Box<Due>> {
-        let Ok(target) = PathAndQuery::try_from(&*due.request.target) else {
+        let target = PathAndQuery::try_from(&*due.request.target);
+        let (Ok(target), Some(home)) = (target, self.routes.home(&route, &due.call)) else {
             return Err(Box::new(due));
         };
         let policy = self.policy_of(&route, &due);
@@ -96,7 +98,7 @@ impl Flow {
             Place::Round(round)
         };
         let promised = due.call.promised;
-        let call = recovered(route, due, target, place);
+        let call = recovered(home, due, target, place);
         let sending = match call.sending() {
             _ if cancelled => Sending::Cancelled,
             Sending::Allowed if promised => Sending::Owed,
@@ -139,9 +141,10 @@ impl Flow {
                 .map_or(Duration::ZERO, |first| now.since(first)),
             reversals: letter.map_or(0, |letter| letter.reversals),
             cause: call.last_cause(),
+            // A process that ended before it could say so has left sends behind that never left.
             ..Known::of(
                 u8::try_from(call.sends).unwrap_or(u8::MAX),
-                call.state != State::Received,
+                call.may_have_left(),
             )
         }
     }
@@ -167,7 +170,10 @@ impl Flow {
                 .dead_letter
                 .as_ref()
                 .map_or(0, |letter| letter.round),
-            last_error: Arc::from("the route of this call is no longer configured"),
+            reached: due.call.state != State::Received,
+            last_error: Arc::from(
+                "the route of this call, or where it was sent, is no longer configured",
+            ),
         };
         match self
             .ledger
@@ -226,17 +232,16 @@ fn sender<'a>(call: &'a CallView, attempt: &Attempt) -> Option<&'a str> {
 }
 
 /// A dead letter as a call that can be driven.
-pub(super) fn recovered(route: Arc<Route>, due: Due, target: PathAndQuery, place: Place) -> Call {
+pub(super) fn recovered(home: Home, due: Due, target: PathAndQuery, place: Place) -> Call {
     let key = due.call.idempotency_key.as_ref();
-    let known = route.site_of(&due.call.upstream);
-    let site = known.unwrap_or(0);
     Call {
         first_sent: due.call.first_sent.unwrap_or(due.call.received_at),
-        same_address: known.is_some(),
+        same_address: home.same_address,
+        site: home.site,
+        via: home.site,
+        moves: home.moves,
         recognised: due.call.recognised,
         was_told: due.call.told,
-        site,
-        via: site,
         first: None,
         place,
         is_read: false,
@@ -253,7 +258,7 @@ pub(super) fn recovered(route: Arc<Route>, due: Due, target: PathAndQuery, place
             body: due.request.body,
             credential: due.request.credential,
         },
-        route,
+        route: home.route,
     }
 }
 

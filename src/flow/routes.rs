@@ -16,6 +16,7 @@ use http::Method;
 use index::Index;
 
 use super::alike::Lines;
+use super::former::Former;
 use super::late::Allowance;
 use super::limits::{DoorLimits, Limits, ToolLimits};
 use super::sites::Site;
@@ -66,9 +67,10 @@ pub struct Routes {
 
 /// The routes of one load.
 #[derive(Debug, Default)]
-struct Table {
-    list: Arc<Vec<Arc<Route>>>,
+pub(super) struct Table {
+    pub(super) list: Arc<Vec<Arc<Route>>>,
     index: Option<Index>,
+    pub(super) former: Former,
 }
 
 /// What one load of the configuration builds its routes from.
@@ -83,7 +85,10 @@ pub(super) struct Load<'a> {
 /// Routes that are ready and not yet in use.
 #[derive(Debug)]
 #[must_use = "the routes in use are others until these are put in their place"]
-pub struct Ready(Vec<Made>);
+pub struct Ready {
+    made: Vec<Made>,
+    former: Former,
+}
 
 /// One of them.
 #[derive(Debug)]
@@ -139,12 +144,16 @@ impl Routes {
             before: &before.list,
         };
         let made = written.iter().map(|conf| load.make(conf));
-        made.collect::<Result<_, _>>().map(Ready)
+        Ok(Ready {
+            made: made.collect::<Result<_, _>>()?,
+            former: Former::new(remembered, cores),
+        })
     }
 
     /// Puts these routes in place of those in use. Calls under way keep theirs; what is left of
     /// routes that are gone is counted as such.
-    pub fn replace(&self, Ready(made): Ready, metrics: &Metrics) {
+    pub fn replace(&self, ready: Ready, metrics: &Metrics) {
+        let Ready { made, former } = ready;
         let routes = made.into_iter().map(|made| match made {
             Made::Same(route) => route,
             Made::New(parts) => {
@@ -156,6 +165,7 @@ impl Routes {
         self.table.store(Arc::new(Table {
             index: Index::of(&matchers),
             list: Arc::new(list),
+            former,
         }));
         let routes = self.all();
         let names = routes.iter().map(|route| &*route.conf.name);
@@ -187,6 +197,10 @@ impl Routes {
         let table = self.table.load();
         let found = table.list.iter().find(has);
         found.or_else(|| table.list.iter().find(had)).cloned()
+    }
+
+    pub(super) fn table(&self) -> Arc<Table> {
+        self.table.load_full()
     }
 
     /// All of them, in order.
@@ -221,6 +235,26 @@ impl Route {
             late,
             door: limits.door(&conf),
             spare: limits.tool(&conf.upstream),
+            conf,
+        }
+    }
+}
+
+impl Route {
+    /// The same route over other addresses of its tool: `conf` differs in nothing else.
+    pub(super) fn at_sites(&self, conf: Arc<Written>, sites: Box<[Site]>) -> Self {
+        Self {
+            addresses: None,
+            siblings: Arc::default(),
+            tool: Arc::clone(&sites[0].tool),
+            sites,
+            policy_text: Arc::clone(&self.policy_text),
+            scope: Arc::clone(&self.scope),
+            metrics: Arc::clone(&self.metrics),
+            repeats_logged: Lines::default(),
+            late: Arc::clone(&self.late),
+            door: Arc::clone(&self.door),
+            spare: Arc::clone(&self.spare),
             conf,
         }
     }

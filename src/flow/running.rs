@@ -231,6 +231,11 @@ impl Running {
         &self.asked.call_id
     }
 
+    /// The request that came first.
+    pub(super) const fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
     /// Sends so far.
     pub(super) fn sends(&self) -> u32 {
         self.sends.load(Ordering::Relaxed)
@@ -241,7 +246,8 @@ impl Running {
     }
 
     fn is_same(&self, asked: &Asked) -> bool {
-        self.asked.fingerprint == asked.fingerprint && self.asked.key == asked.key
+        let key = &asked.key;
+        self.asked.fingerprint == asked.fingerprint && (key.is_none() || self.asked.key == *key)
     }
 
     fn leave(&self) {

@@ -222,7 +222,7 @@ impl Drive {
         let mut unresolved = Unresolved {
             parking,
             recorded: true,
-            reached: self.decider.tally().is_unclear(),
+            reached: self.decider.tally().has_reached(),
             sends: self.decider.tally().sends(),
             kept: parking
                 .kept

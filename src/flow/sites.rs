@@ -95,17 +95,19 @@ impl Route {
             .collect()
     }
 
-    /// The address that a row first sent to `address` belongs to; `None` when it is none of this
-    /// route's tool any more.
+    /// The present address that a row first sent to `address` belongs to; `None` when there is none
+    /// that was sent it, or has to know it.
     #[must_use]
     pub fn site_of(&self, address: &str) -> Option<usize> {
         let at = self
             .sites
             .iter()
             .position(|site| **site.tool.address() == *address);
-        let former = &self.conf.upstream.formerly;
-        // Several addresses with a former one all know what that was sent: the configuration says.
-        at.or_else(|| former.iter().any(|old| **old == *address).then_some(0))
+        let upstream = &self.conf.upstream;
+        let mut former = upstream.formerly.iter();
+        // One store behind all addresses, the former ones too: the configuration says.
+        let shared = upstream.shared_state && former.any(|old| **old == *address);
+        at.or_else(|| shared.then_some(0))
     }
 
     /// What is known about every receipt endpoint of the tool.

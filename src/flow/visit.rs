@@ -6,13 +6,13 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 
-use super::allow;
 use super::call::{Call, Place, Sendable};
 use super::key::Key;
 use super::running::Asked;
 use super::sites::Choice;
 use super::told::{Problem, Told};
 use super::{Request, reading, record};
+use super::{allow, dedup};
 use crate::call::id::{CallId, IdSource};
 use crate::call::time::{Mono, Wall};
 use crate::ledger::{CallView, Claim};
@@ -57,6 +57,7 @@ impl Visit {
             same_address: true,
             recognised: false,
             was_told: false,
+            moves: false,
             site: self.site,
             via: self.site,
             first: Some(self.choice.unwrap_or(Choice::Plain)),
@@ -100,6 +101,15 @@ impl Visit {
             self.key = Some(then);
         }
         takes
+    }
+
+    /// What is told about a call of this id that this request is not.
+    pub(super) fn mismatch(&self, call: &CallView) -> Problem {
+        if call.fingerprint == self.asked.fingerprint {
+            dedup::other_key_problem(call.idempotency_key.as_deref())
+        } else {
+            dedup::reused_problem()
+        }
     }
 
     /// What is told about a call that another request with this one's key began.

@@ -84,6 +84,7 @@ macro_rules! suite {
             aliases {
                 a_joining_id_stands_for_the_first_call,
                 a_joining_id_with_another_request_or_key_is_another_request,
+                a_repeat_without_a_key_is_the_same_request,
                 a_mismatch_under_a_taken_key_leaves_no_alias,
                 who_joined_a_refused_call_is_told_its_end_and_the_next_one_runs,
                 a_joining_id_is_free_when_the_first_call_is_forgotten,
@@ -146,6 +147,7 @@ macro_rules! suite {
                 a_repeat_leases_what_waits_in_the_queue_and_moves_nothing,
                 an_abandoned_round_is_claimed_by_another,
                 rounds_are_counted_in_the_row,
+                what_a_pass_could_not_send_is_still_never_sent,
                 the_last_round_ends_in_front_of_a_human,
                 a_released_round_is_due_as_before,
                 a_round_may_send_under_its_claim,
@@ -153,6 +155,7 @@ macro_rules! suite {
                 a_shared_ledger_recovers_only_what_ran_out,
             }
             reversal {
+                what_was_undone_keeps_its_names_as_long_as_its_row,
                 a_reversal_ends_every_send_of_the_original,
                 an_unclear_reversal_is_due_again_as_the_same_request,
                 a_done_reversal_ends_the_call_and_keeps_its_names,
@@ -194,6 +197,7 @@ macro_rules! suite {
                 a_resolved_call_is_settled_by_an_operator_with_a_line,
                 success_by_hand_keeps_the_key_and_failure_frees_it,
                 a_decision_made_twice_is_made_once,
+                a_discarded_call_is_unknown_though_it_was_never_sent,
                 a_decision_needs_a_dead_letter_that_nobody_works_on,
                 a_discarded_call_stays_unknown_and_is_never_sent,
                 what_was_given_up_is_forgotten_after_the_retention,

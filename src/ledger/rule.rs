@@ -74,9 +74,11 @@ impl Held {
     }
 
     /// Whether the id may be claimed anew: released, or settled and past its window. An unresolved
-    /// call is never free.
+    /// call is never free, nor is one that was undone: as long as its row says so it is not sent.
     pub(super) fn is_free(&self, now: Wall) -> bool {
-        self.is_settled() && (!self.binds || now >= self.remembered_until)
+        let undone = self.dead == Some(DeadState::Reversed);
+        let forgotten = now >= self.remembered_until && !undone;
+        self.is_settled() && (!self.binds || forgotten)
     }
 
     /// Whether `claim` is the current one of a call that is still open.
@@ -96,7 +98,7 @@ impl Held {
             Intention::ReverseAgain { .. } | Intention::Reversed => {
                 self.dead == Some(DeadState::Reversing)
             }
-            Intention::Manual { .. } | Intention::ReleaseLease => self.is_leased(),
+            Intention::Manual { .. } | Intention::ReleaseLease { .. } => self.is_leased(),
         }
     }
 
@@ -156,6 +158,25 @@ pub(super) struct Bindings {
     pub(super) id: bool,
     /// The idempotency key stays bound: a definite refusal releases it.
     pub(super) key: bool,
+}
+
+impl Intention {
+    /// Whether it says that nothing of the call can have reached the tool, however often a send of
+    /// it was noted: the dead letter it leaves behind is `RECEIVED` again.
+    pub(super) const fn is_of_unsent(&self) -> bool {
+        match self {
+            Self::NextRound { reached, .. }
+            | Self::Manual { reached, .. }
+            | Self::ReleaseLease { reached } => !*reached,
+            // Parking writes the state by itself; the others say that there was a send.
+            Self::Send { .. }
+            | Self::Tell
+            | Self::Park(_)
+            | Self::Reverse { .. }
+            | Self::ReverseAgain { .. }
+            | Self::Reversed => false,
+        }
+    }
 }
 
 impl News {

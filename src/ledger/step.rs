@@ -44,6 +44,9 @@ pub enum Intention {
         round: u32,
         /// When the next is due.
         due: Wall,
+        /// Whether some send may have reached the tool, as in [`Park`]: what a round has tried and
+        /// could not send stays `RECEIVED`.
+        reached: bool,
         /// What this one came to, for the list of dead letters.
         last_error: Arc<str>,
     },
@@ -53,6 +56,8 @@ pub enum Intention {
         reason: Reason,
         /// Rounds done.
         round: u32,
+        /// Whether some send may have reached the tool.
+        reached: bool,
         /// What the last one came to.
         last_error: Arc<str>,
     },
@@ -77,7 +82,10 @@ pub enum Intention {
     Reversed,
     /// Give the claim back without having done a round: the dead letter waits as before. (An
     /// in-line call has nobody to give it to: it is parked instead, and this is stale.)
-    ReleaseLease,
+    ReleaseLease {
+        /// Whether some send may have reached the tool.
+        reached: bool,
+    },
 }
 
 /// A word from the closed sets of the decision core, such as `timeout` or `crash`.

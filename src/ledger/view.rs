@@ -8,13 +8,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub use self::attempts::Attempt;
 use super::record::{Claim, Owner, Reply, RowId, StoredRequest, StoredUndo};
 use super::step::{Contradiction, Entry, Verdict};
 use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
 use crate::call::receipt::{Answer, State};
 use crate::call::time::Wall;
-
-pub use attempts::Attempt;
 
 /// A call with everything known about its current life.
 #[derive(Clone, Debug, PartialEq)]

@@ -137,6 +137,8 @@ pub enum Why {
     UnmappedState,
     /// A "not found" about something else than the call (a gateway's own 404).
     OtherNotFound,
+    /// A "not found" that names this call and its state.
+    Contradiction,
     /// The question could not be put: the route's template needs a key the call has not.
     NoQuestion,
 }
@@ -166,6 +168,7 @@ impl Why {
             Self::NoState => "no-state",
             Self::UnmappedState => "unmapped-state",
             Self::OtherNotFound => "other-not-found",
+            Self::Contradiction => "contradiction",
             Self::NoQuestion => "no-question",
         }
     }

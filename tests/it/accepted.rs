@@ -210,6 +210,61 @@ fn an_accepted_call_that_was_never_sent_survives_the_process_and_is_sent_by_the_
 }
 
 #[test]
+fn an_accepted_call_waits_for_its_tool_past_all_rounds_and_is_sent_when_that_is_back() {
+    let nobody = nobody_there();
+    let short = move |config: Config| {
+        config
+            .set("defaults/retry/max_retries", 0)
+            .set("defaults/compensation/rounds", json!(["50ms", "100ms"]))
+    };
+    let mut world = World::with(Script::new(), |config| {
+        short(config.without_receipt()).route("upstream/url", format!("http://{nobody}"))
+    });
+    assert_accepted(&world.call(&accepted("n")), "n", "respond-async");
+    let row = world.gateway.wait_until("more rounds than planned", || {
+        let rows = world.gateway.dead_letters();
+        let row = rows.into_iter().find(|row| row["call_id"] == "n")?;
+        (row["fail_count"].as_u64() >= Some(5)).then_some(row)
+    });
+    assert_ne!(row["state"], "MANUAL", "{row}");
+    world.gateway.wait_until("a round to be over", || {
+        let receipt = world.gateway.receipt("n").json();
+        (receipt["state"] == "RECEIVED").then_some(())
+    });
+    world.gateway.kill9();
+    world.config = short(Config::standard(&world.tool).without_receipt())
+        .route("upstream/formerly", json!([format!("http://{nobody}")]));
+    world.restart();
+    let receipt = receipt_within(&world, "n", 30).json();
+    assert_eq!(receipt["state"], "SUCCESS", "{receipt}");
+    assert_eq!((world.tool.a(), world.tool.e()), (1, 1));
+}
+
+#[test]
+fn a_repeat_that_is_not_sent_either_leaves_the_call_as_never_sent() {
+    let nobody = nobody_there();
+    let world = World::with(Script::new(), |config| {
+        config
+            .route("upstream/url", format!("http://{nobody}"))
+            .set("defaults/retry/max_retries", 5)
+            .set("defaults/retry/base", "300ms")
+            .set("defaults/timeouts/total", "800ms")
+            .set("defaults/compensation/rounds", json!(["1h"]))
+            .set("defaults/compensation/resend", true)
+    });
+    let mut sends = 0;
+    for _ in 0..3 {
+        let told = world.call(&Call::with_id("q"));
+        let problem = told.problem(504, "unresolved");
+        assert_eq!(problem["sent"], "no", "{problem}");
+        let receipt = world.gateway.receipt("q").json();
+        assert_eq!(receipt["state"], "RECEIVED", "{receipt}");
+        let before = std::mem::replace(&mut sends, receipt["attempts"].as_u64().unwrap_or(0));
+        assert!(sends > before, "it was tried once more: {receipt}");
+    }
+}
+
+#[test]
 fn an_accepted_call_cut_off_by_a_crash_is_settled_by_its_receipt() {
     let gate = Gate::default();
     let script = Script::new().request(1, Act::read_all().commit().pass(&gate).hang());

@@ -34,6 +34,7 @@ mod duplicates;
 mod endless;
 mod fixture;
 mod floods;
+mod former;
 mod framing;
 mod grammar;
 mod grpc;

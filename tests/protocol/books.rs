@@ -124,6 +124,13 @@ impl Row {
         if !held.honours(claim) || !held.allows(intention) {
             return false;
         }
+        if let Intention::NextRound { reached, .. }
+        | Intention::Manual { reached, .. }
+        | Intention::ReleaseLease { reached } = intention
+            && !reached
+        {
+            self.state = State::Received;
+        }
         match intention {
             Intention::Send { n, .. } => {
                 self.sends = *n;
@@ -148,7 +155,7 @@ impl Row {
                 self.reversals = *n;
                 self.by_hand = false;
             }
-            Intention::ReverseAgain { .. } | Intention::ReleaseLease => self.give_back(),
+            Intention::ReverseAgain { .. } | Intention::ReleaseLease { .. } => self.give_back(),
             Intention::Reversed => {
                 self.release(DeadState::Reversed);
                 self.state = State::Failed;
@@ -221,6 +228,7 @@ pub(crate) fn parking(parking: &Parking, errand: Errand, reached: bool) -> Inten
     let manual = |round| Intention::Manual {
         reason: "".into(),
         round,
+        reached,
         last_error: Arc::from(""),
     };
     match (errand, parking.state) {
@@ -237,6 +245,7 @@ pub(crate) fn parking(parking: &Parking, errand: Errand, reached: bool) -> Inten
         (Errand::Round(round), Parked::Queued(_) | Parked::Unsent(_)) => Intention::NextRound {
             round,
             due: Wall(0),
+            reached,
             last_error,
         },
         (Errand::Round(round), Parked::Manual | Parked::NeverSent)
@@ -246,7 +255,7 @@ pub(crate) fn parking(parking: &Parking, errand: Errand, reached: bool) -> Inten
         | (
             Errand::Repeat(_) | Errand::Order(..) | Errand::Undo(_),
             Parked::AsBefore | Parked::Queued(_) | Parked::Unsent(_) | Parked::NeverSent,
-        ) => Intention::ReleaseLease,
+        ) => Intention::ReleaseLease { reached },
     }
 }
 

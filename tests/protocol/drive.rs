@@ -262,7 +262,7 @@ impl World {
             }
             Step::Park(parking) => {
                 let drive = self.drive(at);
-                let reached = drive.brain.tally().is_unclear();
+                let reached = drive.brain.tally().has_reached();
                 let intention = books::parking(&parking, drive.errand, reached);
                 if !self.append(at, &intention, set) {
                     return self.answer(at, None);

@@ -30,7 +30,7 @@ pub(crate) struct Facts {
     /// The use of the id that each effect belongs to.
     pub(crate) effects: Vec<u32>,
     /// Every send that left the gateway: use of the id, attempt.
-    left: Vec<(u32, u32)>,
+    pub(crate) left: Vec<(u32, u32)>,
     /// When the tool last said NOT_FOUND.
     denied_at: Option<u64>,
     /// A request arrived that was sent before a NOT_FOUND was said.
@@ -437,8 +437,8 @@ impl State {
         let mut noted: BTreeMap<u32, u32> = BTreeMap::new();
         let (mut in_round, mut rounds) = (None, 0);
         let (mut too_many, mut in_last, mut ordered) = (false, false, false);
-        // Sends that may have reached the tool.
-        let mut reached = 0_i32;
+        // Sends that may have reached the tool; where ends get lost, those that are known to have.
+        let (mut reached, sure) = (0_i32, self.plan.disk.fails == 0);
         for entry in &row.history {
             match entry {
                 Entry::Sent { n, .. } => {
@@ -449,16 +449,16 @@ impl State {
                             *sends += 1;
                             too_many |= *sends > 1;
                             // What was promised is owed its first send to the very end.
-                            let owed = row.promised && reached == 0;
+                            let owed = row.promised && reached <= 0;
                             in_last |= rounds + 1 >= ROUNDS && !owed && !ordered;
                         }
                     }
-                    reached += 1;
+                    reached += i32::from(sure);
                 }
-                Entry::Ended {
-                    outcome: Outcome::NotSent(_),
-                    ..
-                } => reached -= 1,
+                Entry::Ended { outcome, .. } => {
+                    let left = !matches!(outcome, Outcome::NotSent(_));
+                    reached += i32::from(left) - i32::from(sure);
+                }
                 Entry::Claimed { fence, .. } => {
                     in_round = (!self.is_repeat(row.row, *fence)).then_some(0);
                     ordered = self.disk.orders.lock().contains(&(row.row, *fence));

@@ -37,14 +37,23 @@ impl State {
         }
     }
 
-    /// What was promised and never reached the tool was tried by the queue as well.
+    /// What the record calls never sent has not left; what was promised and never reached the tool
+    /// waits in the queue, which has tried it as well.
     pub(crate) fn promise_is_kept(&mut self, id: &str, row: &CallView) {
+        let mut left = self.facts(id).left.iter();
+        if row.state == CallState::Received && left.any(|(life, _)| *life == row.life) {
+            self.breaks("what has left is not called never sent", id);
+        }
         let letter = row.dead_letter.as_ref().map(|letter| letter.state);
         if letter == Some(DeadState::Discarded) {
             // A human gave it up.
             return;
         }
-        let waits = row.settled.is_none() && row.promised && row.state == CallState::Received;
+        let open = row.settled.is_none() && row.promised;
+        if open && letter == Some(DeadState::Manual) && !row.may_have_left() {
+            self.breaks("what is accepted and was never sent stays queued", id);
+        }
+        let waits = open && row.state == CallState::Received;
         let disk = &self.plan.disk;
         if !waits || disk.fails > 0 || disk.hangs > 0 {
             return;

@@ -23,9 +23,18 @@ impl Dead {
     }
 }
 
+/// Parts the draw of long outages from the others; such that no world that is kept has one.
+const OUTAGE: u64 = 0x0d0f_0001;
+/// The longest that a tool is away, in ms: longer than all rounds of the queue together.
+const OUTAGE_MS: u64 = 120_000;
+
 impl Plan {
     /// Several addresses of the tool, one of which may be dead for a while.
     pub(crate) fn with_addresses(mut self, d: &mut Dice) -> Self {
+        let mut outage = Dice::new(self.seed ^ OUTAGE);
+        if !self.quiet && outage.percent(6) {
+            self.net.down_until = outage.within(40_000, OUTAGE_MS);
+        }
         if !d.percent(35) {
             return self;
         }

@@ -1,10 +1,16 @@
 //! How a pass ends: settled, the next round, a human, or everything as it was.
 
+use std::time::Duration;
+
 use super::{Errand, Phase, Recovery, Sending};
 use crate::call::outcome::Reading;
 use crate::call::policy::OnFailed;
 use crate::call::step::{Ending, Parked, Parking, Reason, Step};
 use crate::call::time::{Chance, Mono};
+
+/// Sends past the planned ones after which the gap between them doubles. A tool that comes back is
+/// then noticed after about an eighth of the time that it was away.
+const SENDS_PER_DOUBLING: u8 = 8;
 
 impl Recovery {
     pub(super) fn reported_failure(&mut self) -> Step {
@@ -69,9 +75,22 @@ impl Recovery {
         }
     }
 
+    /// What is not on record was not done; but where the call's end is not, the record must not read
+    /// "never sent".
+    pub(super) fn ledger_failed(&mut self, chance: Chance) -> Step {
+        if self.phase == Phase::Ended {
+            self.tally.doubt();
+        }
+        self.over(Reason::LedgerFailed, chance)
+    }
+
     /// The process ends. The next one makes this round anew, also the last, so that a restart
     /// brings no call to a human; only a round that has sent already is used up.
     pub(super) fn draining(&mut self, chance: Chance) -> Step {
+        // Nobody hears the end of what is in flight.
+        if self.phase == Phase::InFlight {
+            self.tally.doubt();
+        }
         match (self.errand, self.phase) {
             // A reversal in flight ends by its own bound; the row says how far it came.
             (_, Phase::Reversing | Phase::Ended) => Step::Keep,
@@ -94,14 +113,34 @@ impl Recovery {
 
     fn next_round(&mut self, round: usize, reason: Reason, chance: Chance) -> Step {
         let rounds = &self.policy.compensation.rounds;
-        // A first send that was owed to the very end deserves one question more, too.
-        let just_sent = self.phase == Phase::AskingAgain;
-        let beyond = rounds.last().filter(|_| self.worked_on || just_sent);
-        let Some(gap) = rounds.get(round).or(beyond).copied() else {
+        let planned = rounds.get(round).copied();
+        let Some(gap) = planned.or_else(|| self.beyond_the_last()) else {
             return self.manual(reason);
         };
         let wait = self.policy.retry.spread(gap, chance);
         self.leave(reason, Parked::Queued(wait))
+    }
+
+    /// The gap to a round after the last one, where there is something to wait for: a first send
+    /// that is still owed, one that was owed to the very end and deserves one question more, or a
+    /// gateway further in that still works on the call.
+    fn beyond_the_last(&self) -> Option<Duration> {
+        let last = self.policy.compensation.rounds.last().copied()?;
+        if self.is_owed() {
+            return Some(self.overtime(last));
+        }
+        let just_sent = self.phase == Phase::AskingAgain;
+        (self.worked_on || just_sent).then_some(last)
+    }
+
+    /// What is owed is tried for as long as its tool is away: ever more rarely, so that a tool away
+    /// for months costs some dozens of sends, and so often that the last wait is a small part of
+    /// all of them.
+    fn overtime(&self, last: Duration) -> Duration {
+        let rounds = u8::try_from(self.policy.compensation.rounds.len()).unwrap_or(u8::MAX);
+        let planned = rounds.saturating_add(self.policy.retry.max_retries());
+        let more = self.tally.sends().saturating_sub(planned);
+        last.saturating_mul(1 << (more / SENDS_PER_DOUBLING))
     }
 
     pub(super) fn manual(&mut self, reason: Reason) -> Step {

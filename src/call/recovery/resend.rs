@@ -29,8 +29,8 @@ impl Recovery {
     }
 
     /// Whether a promised call still waits for the first send that reaches the tool.
-    fn is_owed(&self) -> bool {
-        self.sending == Sending::Owed && !self.tally.is_unclear()
+    pub(super) fn is_owed(&self) -> bool {
+        self.sending == Sending::Owed && !self.tally.has_reached()
     }
 
     pub(super) fn send(&mut self) -> Step {

@@ -151,7 +151,7 @@ pub(super) fn prefix(text: &str) -> Result<Arc<str>, String> {
 }
 
 /// An `http` or `https` URL without credentials, query and fragment.
-pub(super) fn endpoint(text: &str) -> Result<Endpoint, String> {
+pub(in crate::config) fn endpoint(text: &str) -> Result<Endpoint, String> {
     let form = || "an http:// or https:// URL, such as http://127.0.0.1:9000".to_owned();
     let (scheme, rest) = text.split_once("://").ok_or_else(form)?;
     let https = match scheme.to_ascii_lowercase().as_str() {

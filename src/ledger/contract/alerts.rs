@@ -82,6 +82,7 @@ pub(crate) fn a_round_that_ends_in_front_of_a_human_is_taken_too(make: Factory) 
     let manual = Intention::Manual {
         reason: "rounds-exhausted".into(),
         round: 3,
+        reached: true,
         last_error: "receipt: UNKNOWN".into(),
     };
     world.applied(due.claim, secs(1), manual);

@@ -33,7 +33,7 @@ pub(crate) fn a_joining_id_with_another_request_or_key_is_another_request(make: 
         fingerprint: Fingerprint([8; 32]),
         ..keyed("second", "k")
     };
-    for new in [other, keyed("second", "other"), call("second")] {
+    for new in [other, keyed("second", "other")] {
         assert!(!world.known(new).same_request);
     }
 }
@@ -61,6 +61,27 @@ pub(crate) fn who_joined_a_refused_call_is_told_its_end_and_the_next_one_runs(ma
     assert_ne!(third.row, first.row);
     let again = world.begin(keyed("fourth", "k"));
     assert!(matches!(again, Begun::KeyTaken(known) if known.call.call_id == id("third")));
+}
+
+pub(crate) fn a_repeat_without_a_key_is_the_same_request(make: Factory) {
+    let world = make();
+    let first = joined(&world);
+    let is_same = |new| world.known(new).same_request;
+    for settled in [false, true] {
+        if settled {
+            world.settled(first, secs(1), answer(201));
+        }
+        // Twice: the second time may be answered from memory.
+        for _ in 0..2 {
+            assert!(is_same(call("first")) && is_same(call("second")));
+            assert!(is_same(keyed("first", "k")) && !is_same(keyed("first", "l")));
+        }
+    }
+    world.claim(call("bare"));
+    assert!(
+        !is_same(keyed("bare", "k2")),
+        "this key is another than none"
+    );
 }
 
 pub(crate) fn a_joining_id_is_free_when_the_first_call_is_forgotten(make: Factory) {

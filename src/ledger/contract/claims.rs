@@ -88,7 +88,6 @@ pub(crate) fn a_repeat_is_told_the_call_and_whether_it_is_the_same(make: Factory
             ..keyed("c", "k")
         },
         keyed("c", "k2"),
-        call("c"),
     ];
     for other in others {
         assert!(!world.known(other).same_request);
@@ -100,7 +99,10 @@ pub(crate) fn a_repeat_is_told_the_call_and_whether_it_is_the_same(make: Factory
         (settled.reply, settled.by),
         (Some(reply(201)), SettledBy::Answer(1))
     );
-    assert!(!world.known(call("c")).same_request);
+    assert!(
+        world.known(call("c")).same_request,
+        "no key is no other one"
+    );
 }
 
 pub(crate) fn a_settled_call_is_replayed_until_its_window_is_over(make: Factory) {
@@ -315,7 +317,7 @@ pub(crate) fn an_expired_key_is_claimed_anew(make: Factory) {
         now: end,
         ..call("c")
     };
-    assert!(!world.known(without_key).same_request);
+    assert!(world.known(without_key).same_request);
 }
 
 pub(crate) fn keys_are_apart_by_client_and_route(make: Factory) {

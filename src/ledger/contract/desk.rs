@@ -156,11 +156,19 @@ pub(crate) fn a_decision_needs_a_dead_letter_that_nobody_works_on(make: Factory)
     for verb in [DONE, UNDONE, Verb::Discard] {
         assert_eq!(world.decide(waiting, verb, 2), refused);
     }
-    world.applied(round.claim, secs(3), Intention::ReleaseLease);
+    world.applied(
+        round.claim,
+        secs(3),
+        Intention::ReleaseLease { reached: true },
+    );
     world.decided(waiting, DONE, (DeadState::Queued, DeadState::Settled));
     // A worker that lost its row to the decision writes nothing, also when it comes late.
     assert_eq!(
-        world.append(round.claim, secs(6), Intention::ReleaseLease),
+        world.append(
+            round.claim,
+            secs(6),
+            Intention::ReleaseLease { reached: true }
+        ),
         Written::Stale
     );
     let ended = world.dead("ended");
@@ -206,6 +214,23 @@ pub(crate) fn a_discarded_call_stays_unknown_and_is_never_sent(make: Factory) {
     // A fact still applies: nobody knew the end.
     world.settled(claim, secs(11), receipt(Verdict::Success));
     assert_eq!(world.letter("c").state, DeadState::Settled);
+}
+
+pub(crate) fn a_discarded_call_is_unknown_though_it_was_never_sent(make: Factory) {
+    let world = make();
+    let claim = world.claim(call("c"));
+    let how = Park {
+        reached: false,
+        ..park(Place::Queued { due: NOW })
+    };
+    world.applied(claim, NOW, Intention::Park(how));
+    assert_eq!(world.view("c").state, State::Received);
+    world.decided(
+        claim,
+        Verb::Discard,
+        (DeadState::Queued, DeadState::Discarded),
+    );
+    assert_eq!(world.view("c").state, State::Unknown);
 }
 
 pub(crate) fn what_was_given_up_is_forgotten_after_the_retention(make: Factory) {

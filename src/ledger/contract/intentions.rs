@@ -88,14 +88,16 @@ fn every_intention() -> [Intention; 6] {
         Intention::NextRound {
             round,
             due,
+            reached: true,
             last_error,
         },
         Intention::Manual {
             reason: "x".into(),
             round,
+            reached: true,
             last_error: "x".into(),
         },
-        Intention::ReleaseLease,
+        Intention::ReleaseLease { reached: true },
     ]
 }
 

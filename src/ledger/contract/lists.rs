@@ -48,6 +48,7 @@ fn three(world: &World) {
             let next = Intention::NextRound {
                 round,
                 due: NOW,
+                reached: true,
                 last_error: "Round Of Nothing".into(),
             };
             world.applied(held.claim, NOW, next);
@@ -57,11 +58,13 @@ fn three(world: &World) {
             Some(at) => Intention::NextRound {
                 round: rounds,
                 due: secs(at + 1_000),
+                reached: true,
                 last_error: "quiet".into(),
             },
             None => Intention::Manual {
                 reason: "used up".into(),
                 round: rounds,
+                reached: true,
                 last_error: "loud TIMEOUT".into(),
             },
         };

@@ -311,14 +311,16 @@ impl Walk {
             0 => Intention::NextRound {
                 round: 1,
                 due,
+                reached: true,
                 last_error,
             },
             1 => Intention::Manual {
                 reason: "used up".into(),
                 round: 2,
+                reached: true,
                 last_error,
             },
-            _ => Intention::ReleaseLease,
+            _ => Intention::ReleaseLease { reached: true },
         }
     }
 

@@ -160,6 +160,7 @@ pub(crate) fn who_is_wary_is_told_of_the_same_request_in_the_queue(make: Factory
     let manual = Intention::Manual {
         reason: "rounds used up".into(),
         round: 3,
+        reached: true,
         last_error: "nobody knows".into(),
     };
     world.applied(due.claim, secs(2), manual);

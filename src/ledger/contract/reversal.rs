@@ -40,6 +40,7 @@ fn manual(world: &World, claim: Claim, now: Wall) {
     let manual = Intention::Manual {
         reason: "rounds-exhausted".into(),
         round: 3,
+        reached: true,
         last_error: "receipt UNKNOWN".into(),
     };
     world.applied(claim, now, manual);
@@ -60,6 +61,25 @@ fn reversing(world: &World, text: &str) -> Claim {
     let claim = world.round("one", NOW).claim;
     world.applied(claim, secs(1), reverse(1, secs(1)));
     claim
+}
+
+pub(crate) fn what_was_undone_keeps_its_names_as_long_as_its_row(make: Factory) {
+    let world = make();
+    let first = world.claim(keyed("c", "k"));
+    world.applied(first, NOW, queued(NOW));
+    let claim = world.round("one", NOW).claim;
+    world.applied(claim, secs(1), reverse(1, secs(1)));
+    world.applied(claim, secs(2), Intention::Reversed);
+    let late = secs(3).after(WINDOW * 2);
+    let again = |text| NewCall {
+        now: late,
+        ..keyed(text, "k")
+    };
+    let known = world.known(again("c"));
+    assert!(known.same_request, "its id is not free");
+    assert_eq!(known.call.settled.as_ref().unwrap().by, SettledBy::Reversal);
+    let taken = world.begin(again("other"));
+    assert!(matches!(taken, Begun::KeyTaken(known) if known.call.call_id == id("c")));
 }
 
 pub(crate) fn a_reversal_ends_every_send_of_the_original(make: Factory) {
@@ -96,6 +116,7 @@ pub(crate) fn a_reversal_ends_every_send_of_the_original(make: Factory) {
     let next = Intention::NextRound {
         round: 1,
         due: secs(90),
+        reached: true,
         last_error: "x".into(),
     };
     for refused in [send(2), next, reverse(1, secs(33)), reverse(3, secs(33))] {
@@ -138,7 +159,11 @@ pub(crate) fn an_unclear_reversal_is_due_again_as_the_same_request(make: Factory
         lease_until: secs(60),
     };
     world.applied(due.claim, secs(11), other);
-    world.applied(due.claim, secs(12), Intention::ReleaseLease);
+    world.applied(
+        due.claim,
+        secs(12),
+        Intention::ReleaseLease { reached: true },
+    );
     let due = world.round("two", secs(12));
     assert_eq!(due.undo, Some(undo()), "every send is the same request");
     assert_eq!(due.call.dead_letter.unwrap().reversals, 2);
@@ -180,15 +205,6 @@ pub(crate) fn a_done_reversal_ends_the_call_and_keeps_its_names(make: Factory) {
     let taken = world.begin(keyed("d", "k"));
     assert!(matches!(taken, Begun::KeyTaken(_)), "{taken:?}");
     assert!(world.due("two", secs(99), 9).is_empty());
-    let later = NewCall {
-        now: secs(2).after(WINDOW),
-        ..keyed("c", "k")
-    };
-    assert_eq!(
-        world.claim(later).life,
-        2,
-        "an end is remembered for its window"
-    );
 }
 
 pub(crate) fn a_fact_after_a_reversal_began_is_a_difference(make: Factory) {
@@ -262,7 +278,7 @@ pub(crate) fn what_an_operator_borrows_goes_back_to_the_human(make: Factory) {
         "one at a time"
     );
     world.applied(due.claim, now(2), send(2));
-    world.applied(due.claim, now(2), Intention::ReleaseLease);
+    world.applied(due.claim, now(2), Intention::ReleaseLease { reached: true });
     let back = |why: &str| {
         let letter = world.letter("c");
         assert_eq!(
@@ -285,7 +301,11 @@ pub(crate) fn what_an_operator_borrows_goes_back_to_the_human(make: Factory) {
     // One from the queue goes back to the queue.
     let queued = world.dead("q");
     let due = lend(&world, Taker::Operator, queued, now(12)).unwrap();
-    world.applied(due.claim, now(12), Intention::ReleaseLease);
+    world.applied(
+        due.claim,
+        now(12),
+        Intention::ReleaseLease { reached: true },
+    );
     assert_eq!(world.letter("q").state, DeadState::Queued);
 }
 

@@ -35,7 +35,8 @@ pub(crate) fn what_the_tool_has_recognised_is_remembered(make: Factory) {
     assert!(!round.call.recognised);
     recognise(claim, 1);
     assert!(world.view("c").recognised && !world.view("other").recognised);
-    world.applied(round.claim, NOW, Intention::ReleaseLease);
+    let back = Intention::ReleaseLease { reached: true };
+    world.applied(round.claim, NOW, back);
     assert!(world.round("three", NOW).call.recognised);
     // A new life of the id knows nothing of it; an end is not changed by it.
     world.settled(claim, secs(1), unbinding(401));
@@ -124,7 +125,11 @@ pub(crate) fn a_round_carries_everything_it_needs(make: Factory) {
     };
     assert_eq!(due.call.history.last(), Some(&claimed));
     // Who had it in line stays known, whoever claims it.
-    world.applied(due.claim, secs(4), Intention::ReleaseLease);
+    world.applied(
+        due.claim,
+        secs(4),
+        Intention::ReleaseLease { reached: true },
+    );
     let due = world.round("three", secs(5));
     let letter = due.call.dead_letter.unwrap();
     assert_eq!(
@@ -159,7 +164,11 @@ pub(crate) fn a_repeat_leases_what_waits_in_the_queue_and_moves_nothing(make: Fa
     assert!(lease(claim, secs(2)).is_none(), "somebody else has it");
     assert!(world.due("worker", secs(2), 9).is_empty());
     let later = Claim { life: 2, ..claim };
-    world.applied(due.claim, secs(3), Intention::ReleaseLease);
+    world.applied(
+        due.claim,
+        secs(3),
+        Intention::ReleaseLease { reached: true },
+    );
     assert!(lease(later, secs(3)).is_none(), "that is another life");
     let letter = world.letter("c");
     assert_eq!(
@@ -179,6 +188,7 @@ pub(crate) fn an_abandoned_round_is_claimed_by_another(make: Factory) {
     let next = || Intention::NextRound {
         round: 1,
         due: secs(90),
+        reached: true,
         last_error: "still unknown".into(),
     };
     assert_eq!(world.append(first, secs(32), next()), Written::Stale);
@@ -201,6 +211,7 @@ pub(crate) fn rounds_are_counted_in_the_row(make: Factory) {
             Intention::NextRound {
                 round,
                 due: next,
+                reached: true,
                 last_error,
             },
         );
@@ -229,6 +240,7 @@ pub(crate) fn the_last_round_ends_in_front_of_a_human(make: Factory) {
         Intention::Manual {
             reason,
             round: 1,
+            reached: true,
             last_error,
         },
     );
@@ -249,7 +261,11 @@ pub(crate) fn a_released_round_is_due_as_before(make: Factory) {
     let world = make();
     world.dead("c");
     let due = world.round("one", secs(5));
-    world.applied(due.claim, secs(6), Intention::ReleaseLease);
+    world.applied(
+        due.claim,
+        secs(6),
+        Intention::ReleaseLease { reached: true },
+    );
     let letter = world.letter("c");
     assert_eq!(
         (letter.state, letter.next_retry_time),
@@ -257,7 +273,11 @@ pub(crate) fn a_released_round_is_due_as_before(make: Factory) {
     );
     assert_eq!((letter.round, letter.fail_count), (0, 0));
     assert_eq!(
-        world.append(due.claim, secs(6), Intention::ReleaseLease),
+        world.append(
+            due.claim,
+            secs(6),
+            Intention::ReleaseLease { reached: true }
+        ),
         Written::Stale
     );
     assert!(world.round("two", secs(6)).claim.fence > due.claim.fence);
@@ -288,6 +308,47 @@ pub(crate) fn a_round_may_send_under_its_claim(make: Factory) {
     );
     assert_eq!(view.dead_letter.unwrap().lease_until, Some(secs(500)));
     assert_eq!(world.append(due.claim, secs(2), send()), Written::Stale);
+}
+
+pub(crate) fn what_a_pass_could_not_send_is_still_never_sent(make: Factory) {
+    let last_error: Arc<str> = "connection refused".into();
+    let next = |reached| Intention::NextRound {
+        round: 1,
+        due: secs(5),
+        reached,
+        last_error: Arc::clone(&last_error),
+    };
+    let manual = |reached| Intention::Manual {
+        reason: "rounds-exhausted".into(),
+        round: 1,
+        reached,
+        last_error: Arc::clone(&last_error),
+    };
+    let release = |reached| Intention::ReleaseLease { reached };
+    let ends: [&dyn Fn(bool) -> Intention; 3] = [&next, &manual, &release];
+    for end in ends {
+        for (reached, state) in [(false, State::Received), (true, State::Unknown)] {
+            let world = make();
+            let claim = world.claim(call("c"));
+            let how = Park {
+                reached: false,
+                ..park(Place::Queued { due: NOW })
+            };
+            world.applied(claim, NOW, Intention::Park(how));
+            let due = world.round("one", secs(1));
+            let send = Intention::Send {
+                n: 2,
+                cause: Some(Cause::Connect),
+                moved: None,
+                lease_until: secs(500),
+            };
+            world.applied(due.claim, secs(2), send);
+            assert_eq!(world.view("c").state, State::Unknown, "it may have left");
+            world.applied(due.claim, secs(3), end(reached));
+            let view = world.view("c");
+            assert_eq!((view.state, view.sends), (state, 2));
+        }
+    }
 }
 
 pub(crate) fn a_crash_parks_what_was_sent_and_closes_what_was_not(make: Factory) {

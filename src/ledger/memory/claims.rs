@@ -50,14 +50,14 @@ impl Books {
                     sends: row.view.sends,
                 };
             }
-            let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
+            let same = row.is_repeated_by(&new);
             return Begun::Known(row.known(same, now));
         }
         for alias in std::iter::once(&client).chain(client.formerly()) {
             let name = (new.call_id.clone(), alias.clone());
             if let Some(row) = self.by_alias(&name) {
                 if !row.held().is_free(now) {
-                    let same = row.is_same(&new) && row.view.idempotency_key == new.idempotency_key;
+                    let same = row.is_repeated_by(&new);
                     return Begun::Known(row.known(same, now));
                 }
                 self.aliases.remove(&name);

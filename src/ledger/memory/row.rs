@@ -141,8 +141,13 @@ impl Row {
 
     /// Whether this is the same request, and the call has no end yet.
     pub(super) fn is_open_for(&self, new: &NewCall) -> bool {
-        let same = self.is_same(new) && self.view.idempotency_key == new.idempotency_key;
-        same && self.view.settled.is_none()
+        self.is_repeated_by(new) && self.view.settled.is_none()
+    }
+
+    /// Whether this is the same request, under no other key.
+    pub(super) fn is_repeated_by(&self, new: &NewCall) -> bool {
+        let key = &new.idempotency_key;
+        self.is_same(new) && (key.is_none() || self.view.idempotency_key == *key)
     }
 
     pub(super) fn holds_key_of(&self, new: &NewCall) -> bool {
@@ -189,8 +194,11 @@ impl Row {
 
     /// Writes an intention that is known to fit.
     pub(super) fn append(&mut self, now: Wall, intention: Intention) {
-        if !matches!(intention, Intention::Tell | Intention::ReleaseLease) {
+        if !matches!(intention, Intention::Tell | Intention::ReleaseLease { .. }) {
             self.view.updated_at = now;
+        }
+        if intention.is_of_unsent() {
+            self.view.state = State::Received;
         }
         match intention {
             Intention::Send {
@@ -208,6 +216,7 @@ impl Row {
                 round,
                 due,
                 last_error,
+                ..
             } => {
                 self.move_on(DeadState::Queued, now, None, round, last_error);
                 if let Some(letter) = &mut self.view.dead_letter {
@@ -218,6 +227,7 @@ impl Row {
                 reason,
                 round,
                 last_error,
+                ..
             } => {
                 let reason = Some(Arc::from(&*reason));
                 self.move_on(DeadState::Manual, now, reason, round, last_error);
@@ -247,7 +257,7 @@ impl Row {
                 }
             }
             Intention::Reversed => self.reversed(now),
-            Intention::ReleaseLease => {
+            Intention::ReleaseLease { .. } => {
                 if let Some(letter) = &mut self.view.dead_letter {
                     letter.give_back();
                 }

@@ -31,6 +31,11 @@ pub(super) fn append(
         return Ok(Written::Stale);
     }
     write(db, claim, now, intention, held.dead.is_some())?;
+    if intention.is_of_unsent() && held.state != State::Received {
+        db.conn
+            .prepare_cached("UPDATE calls SET state = ?2 WHERE id = ?1")?
+            .execute(params![claim.row.0, State::Received.as_str()])?;
+    }
     Ok(Written::Applied)
 }
 
@@ -61,6 +66,7 @@ fn write(
             round,
             due,
             last_error,
+            ..
         } => {
             let step = Step {
                 state: DeadState::Queued,
@@ -74,6 +80,7 @@ fn write(
             reason,
             round,
             last_error,
+            ..
         } => {
             let reason = Some(&**reason);
             let step = Step {
@@ -96,7 +103,7 @@ fn write(
             reversal::again(db, claim, now, *due, last_error)?;
         }
         Intention::Reversed => reversal::done(db, claim, now)?,
-        Intention::ReleaseLease => release(db, claim)?,
+        Intention::ReleaseLease { .. } => release(db, claim)?,
     }
     Ok(())
 }

@@ -361,10 +361,11 @@ fn by_id(db: &Db, new: &NewCall) -> rusqlite::Result<Vec<Standing>> {
         .collect()
 }
 
-/// A known id with another key is another request.
+/// A known id with another key is another request; without any it is the same one.
 fn keyed_standing(row: &Row<'_>, new: &NewCall) -> rusqlite::Result<Standing> {
     let mut found = standing(row, new.fingerprint)?;
-    found.same &= row.get_ref(12)?.as_str_or_null()? == new.idempotency_key.as_deref();
+    let key = new.idempotency_key.as_deref();
+    found.same &= key.is_none() || row.get_ref(12)?.as_str_or_null()? == key;
     Ok(found)
 }
 

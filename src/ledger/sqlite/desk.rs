@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::db::Db;
 use super::queue::Lane;
 use super::{SqliteLedger, list, words};
+use crate::call::receipt::State;
 use crate::call::time::Wall;
 use crate::ledger::desk::job::{Cancelled, ItemEnd, Job, JobId, JobItem, JobMade, NewJob, Taken};
 use crate::ledger::desk::judge::{Judgement, Standing, after, judge};
@@ -186,9 +187,12 @@ fn settle(db: &Db, decision: &Decision, verdict: Verdict) -> rusqlite::Result<()
 
 /// Makes a call that was given up ripe some day: nobody works on it any more.
 fn discard(db: &Db, row: RowId, now: Wall) -> rusqlite::Result<()> {
-    let sql = "UPDATE calls SET touched_at = max(touched_at, ?2), \
+    // UNKNOWN also of what was never sent: a human has given it up.
+    let sql = "UPDATE calls SET state = ?3, touched_at = max(touched_at, ?2), \
         purge_at = max(touched_at, ?2) + window_ms, updated_at = ?2 WHERE id = ?1";
-    db.conn.prepare_cached(sql)?.execute([row.0, now.0])?;
+    db.conn
+        .prepare_cached(sql)?
+        .execute(params![row.0, now.0, State::Unknown.as_str()])?;
     Ok(())
 }
 

@@ -107,7 +107,7 @@ impl Met {
         self.call.client == *again.client
             && again.client.formerly().is_empty()
             && self.call.fingerprint == again.fingerprint
-            && self.call.idempotency_key.as_ref() == again.key
+            && (again.key.is_none() || self.call.idempotency_key.as_ref() == again.key)
             && self.held.as_ref().is_some_and(stands)
     }
 }

@@ -1,12 +1,12 @@
-//! The sends of a call, put together from its history.
+//! The sends of a call, read off its history.
 
 use std::time::Duration;
 
 use super::CallView;
 use crate::call::outcome::{Cause, Outcome, Reading};
-use crate::call::receipt::Answer;
+use crate::call::receipt::{Answer, State};
 use crate::call::time::Wall;
-use crate::ledger::step::Entry;
+use crate::ledger::Entry;
 
 /// One send and its end.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +65,16 @@ impl CallView {
         last.map_or(Cause::Connect, |attempt| {
             attempt.outcome.map_or(Cause::Disconnect, Outcome::cause)
         })
+    }
+
+    /// Whether something of the call may have reached the tool. Where the end of every send is on
+    /// record and none of them has left, nothing has, whatever was feared in between.
+    #[must_use]
+    pub fn may_have_left(&self) -> bool {
+        let unsent = |attempt: &&Attempt| matches!(attempt.outcome, Some(Outcome::NotSent(_)));
+        let attempts = self.attempts();
+        let all_unsent = u32::try_from(attempts.iter().filter(unsent).count()) == Ok(self.sends);
+        self.state != State::Received && !all_unsent
     }
 
     /// What the receipt said last, if it was asked.

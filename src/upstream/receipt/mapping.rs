@@ -134,16 +134,23 @@ impl Mapping {
         let document: Option<Value> = serde_json::from_slice(&answer.body).ok();
         let [code, since] =
             ["/code", "/knowsSince"].map(|at| JsonPointer::parse(at).expect("it is one"));
-        if is_doubled(&answer.body, &[&self.call_id, &code, &since]) {
+        if is_doubled(&answer.body, &[&self.call_id, &self.state, &code, &since]) {
             return Asked::unknown(Why::Doubled);
         }
-        if let Some(document) = &document
-            && document
+        let named = document.as_ref().filter(|document| {
+            document
                 .pointer(self.call_id.as_str())
-                .is_some_and(|found| !found.is_null())
-            && text_at(document, &self.call_id).as_deref() != Some(id.as_str())
-        {
-            return Asked::unknown(Why::OtherCall);
+                .is_some_and(|said| !said.is_null())
+        });
+        if let Some(document) = named {
+            if text_at(document, &self.call_id).as_deref() != Some(id.as_str()) {
+                return Asked::unknown(Why::OtherCall);
+            }
+            // What knows the state of this very call has heard of it.
+            let word = text_at(document, &self.state);
+            if word.is_some_and(|word| self.states.state(&word).is_some()) {
+                return Asked::unknown(Why::Contradiction);
+            }
         }
         let code = document
             .as_ref()

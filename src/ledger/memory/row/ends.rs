@@ -144,6 +144,8 @@ impl Row {
     /// Ends the dead letter; what became of the call stays unknown.
     pub(in crate::ledger::memory) fn discard(&mut self, now: Wall) {
         self.view.updated_at = now;
+        // Also of what was never sent: a human has given it up.
+        self.view.state = State::Unknown;
         self.touched = self.touched.max(now);
         if let Some(letter) = &mut self.view.dead_letter {
             letter.release(DeadState::Discarded);

@@ -15,7 +15,7 @@ const fn yes(state: State) -> RawAnswer {
 
 /// Status, media type and body of an answer to a question about `c1`, and what it means (C36).
 #[rustfmt::skip]
-const ANSWERS: [(&str, &str, &str, RawAnswer); 48] = [
+const ANSWERS: [(&str, &str, &str, RawAnswer); 52] = [
     ("200", JSON, r#"{"callId":"c1","state":"SUCCESS"}"#, yes(State::Success)),
     ("200", JSON, r#"{"callId":"c1","state":"FAILED"}"#, yes(State::Failed)),
     ("202", JSON, r#"{"callId":"c1","state":"PROCESSING"}"#, yes(State::Processing)),
@@ -36,6 +36,10 @@ const ANSWERS: [(&str, &str, &str, RawAnswer); 48] = [
     ("404", "", "\n <!DOCTYPE HTML><p>", no(Why::Html)),
     ("404", JSON, r#"{"callId":"c2"}"#, no(Why::OtherCall)),
     ("404", JSON, r#"{"callId":7}"#, no(Why::OtherCall)),
+    ("404", JSON, r#"{"callId":"c1","state":"SUCCESS"}"#, no(Why::Contradiction)),
+    ("404", JSON, r#"{"callId":"c1","state":"UNKNOWN"}"#, no(Why::Contradiction)),
+    ("404", JSON, r#"{"callId":"c1","state":"NOT_FOUND"}"#, RawAnswer::NotFound),
+    ("404", JSON, r#"{"state":"SUCCESS"}"#, RawAnswer::NotFound),
     ("500", JSON, r#"{"state":"SUCCESS"}"#, no(Why::ServerError)),
     ("503", JSON, "", no(Why::ServerError)),
     ("401", JSON, r#"{"state":"FAILED"}"#, no(Why::Denied)),
