@@ -71,7 +71,7 @@ fn sound(dice: &mut Dice, id: &str) -> Wish {
     let line = dice.one(&[
         "POST /tool HTTP/1.1",
         "PUT /tool?x=1&y=%2F HTTP/1.1",
-        "PATCH /a//b;c=d/../e HTTP/1.1",
+        "PATCH /a//b;c=d/..e HTTP/1.1",
         "POST http://h/tool HTTP/1.1",
         "\r\nPOST /tool HTTP/1.1",
         "QUERY /tool HTTP/1.1",
