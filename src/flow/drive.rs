@@ -26,8 +26,7 @@ use crate::crash::{self, Point};
 use crate::ledger::{Entry, Intention, Written};
 use crate::telemetry::labels::AttemptResult;
 use crate::telemetry::log::AttemptLine;
-use crate::upstream::headers::retry_after;
-use crate::upstream::{Answer, Core, Ended, Exchange, StreamAnswer};
+use crate::upstream::{Answer, Core, Ended, Exchange, StreamAnswer, headers};
 
 /// A call under way.
 pub(super) struct Drive {
@@ -294,7 +293,7 @@ impl Drive {
             Ended::Collected(answer) => {
                 crash::at(Point::Answered);
                 let outcome = reading::read(&self.call.route.conf, &answer);
-                let said = (outcome, retry_after(&answer.headers, self.wall()));
+                let said = (outcome, headers::retry_after(&answer.headers, self.wall()));
                 self.replies.put(attempt.n, Said::Answer(answer));
                 said
             }

@@ -1,10 +1,10 @@
 //! Where the rows of a route belong whose tool had another address when they were first sent.
 //!
-//! The row names that address, and only what answers there was ever sent the call: whatever another
-//! tool says of its id is about another call. So it is asked there, as the route asks its tool today;
-//! where the operator lists the address (`upstream.formerly`) it is also sent again and undone there.
-//! Two things bring a row to a present address: nothing of it has left yet, or the operator declares
-//! that the addresses share their state (`upstream.shared_state`).
+//! The row names that address, and only what answers there was ever sent the call: whatever
+//! another tool says of its id is about another call. So it is asked there, as the route asks its
+//! tool today; where the operator lists the address (`upstream.formerly`) it is also sent again and
+//! undone there. Two things bring a row to a present address: nothing of it has left yet, or the
+//! operator declares that the addresses share their state (`upstream.shared_state`).
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -75,8 +75,8 @@ impl Recovery {
         }
     }
 
-    /// What is not on record was not done; but where the call's end is not, the record must not read
-    /// "never sent".
+    /// What is not on record was not done; but where the call's end is not, the record must not
+    /// read "never sent".
     pub(super) fn ledger_failed(&mut self, chance: Chance) -> Step {
         if self.phase == Phase::Ended {
             self.tally.doubt();

@@ -7,7 +7,6 @@ use http::StatusCode;
 use proptest::prelude::*;
 
 use super::*;
-
 use crate::call::machine::tests::policy;
 use crate::call::outcome::{NotSent, Outcome, Reading, Unclear};
 use crate::call::policy::{OnFailed, ResendOn, Retry};

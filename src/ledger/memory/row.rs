@@ -192,14 +192,18 @@ impl Row {
         self.view.history.push(Entry::Sent { at: now, n, cause });
     }
 
-    /// Writes an intention that is known to fit.
-    pub(super) fn append(&mut self, now: Wall, intention: Intention) {
+    fn touch(&mut self, now: Wall, intention: &Intention) {
         if !matches!(intention, Intention::Tell | Intention::ReleaseLease { .. }) {
             self.view.updated_at = now;
         }
         if intention.is_of_unsent() {
             self.view.state = State::Received;
         }
+    }
+
+    /// Writes an intention that is known to fit.
+    pub(super) fn append(&mut self, now: Wall, intention: Intention) {
+        self.touch(now, &intention);
         match intention {
             Intention::Send {
                 n,
