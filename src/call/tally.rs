@@ -79,8 +79,8 @@ impl Tally {
         }
     }
 
-    /// A call taken from the ledger: `sends` so far, whether any of them may have had an effect, and
-    /// why the last one did not settle it.
+    /// A call taken from the ledger: `sends` so far, whether any of them may have had an effect,
+    /// and why the last one did not settle it.
     /// `settle` counts from `now`, since nobody knows when the old process's exchanges died.
     #[must_use]
     pub const fn recovered(now: Mono, sends: u8, unclear: bool, cause: Cause) -> Self {

@@ -1,7 +1,8 @@
 //! A streamed answer on its way to the caller, while its end is awaited for the record.
 //!
-//! That it begins is on record before its head goes out. The caller may leave in the middle; the call does not. What is left of the answer is then read
-//! here, so that the record says whether the tool finished it.
+//! That it begins is on record before its head goes out. The caller may leave in the middle; the
+//! call does not. What is left of the answer is then read here, so that the record says whether the
+//! tool finished it.
 
 use std::pin::Pin;
 use std::sync::Arc;

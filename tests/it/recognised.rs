@@ -1,5 +1,5 @@
-//! A call that the tool has recognised is not sent again, whatever it says later: by no door, and in
-//! no process.
+//! A call that the tool has recognised is not sent again, whatever it says later: by no door, and
+//! in no process.
 
 use crate::fixture::check::receipt_states;
 use crate::fixture::{Act, Call, Config, Receipts, Reply, Script, World};

@@ -26,7 +26,8 @@ const CALL: &str = "SELECT id, life, call_id, source, client, route, upstream, i
     business_key, fingerprint, trace, state, binds, owner, lease_until, received_at, updated_at, \
     first_sent_at, sends, first_ended_at, first_outcome, first_took_ms, settled_at, settled_by, \
     reply_status, reply_bytes, reply_sha256, coalesce(kept_headers, reply_headers), \
-    coalesce(kept_body, reply_body), coalesce(kept_document, document), parked, promised, recognised, told \
+    coalesce(kept_body, reply_body), coalesce(kept_document, document), parked, promised, \
+    recognised, told \
     FROM calls LEFT JOIN replies ON replies.call = calls.id";
 
 /// One call by its row, with everything known about its current life.

@@ -1,5 +1,5 @@
-//! What a pass makes of what is known before it: a caller who was told a part, and why the last send
-//! settled nothing.
+//! What a pass makes of what is known before it: a caller who was told a part, and why the last
+//! send settled nothing.
 
 use super::*;
 use crate::call::outcome::Cause;

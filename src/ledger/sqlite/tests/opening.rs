@@ -167,7 +167,8 @@ fn keys_of_an_older_file_go_on_under_their_routes() {
     old.execute_batch(
         "DROP INDEX calls_open; ALTER TABLE dead_letter DROP COLUMN begun_by; \
          DROP TABLE header_letters; DROP INDEX calls_key; DROP INDEX calls_alike; \
-         ALTER TABLE calls DROP COLUMN scope; ALTER TABLE calls DROP COLUMN recognised; ALTER TABLE calls DROP COLUMN told; \
+         ALTER TABLE calls DROP COLUMN scope; ALTER TABLE calls DROP COLUMN recognised; \
+         ALTER TABLE calls DROP COLUMN told; \
          CREATE UNIQUE INDEX calls_key ON calls (client, route, idempotency_key) \
          WHERE key_binds = 1; DROP INDEX dead_letter_unalerted; DROP INDEX differences_unalerted; \
          DROP TABLE alerts; DROP TABLE lives; DROP TABLE replies; \
@@ -205,7 +206,8 @@ fn answers_of_an_older_file_stay_with_their_calls() {
         "UPDATE calls SET reply_headers = kept_headers, reply_body = kept_body FROM replies \
          WHERE call = id; DROP TABLE replies; DROP INDEX calls_open; \
          ALTER TABLE dead_letter DROP COLUMN begun_by; DROP TABLE header_letters; \
-         ALTER TABLE calls DROP COLUMN recognised; ALTER TABLE calls DROP COLUMN told; PRAGMA user_version = 8",
+         ALTER TABLE calls DROP COLUMN recognised; \
+         ALTER TABLE calls DROP COLUMN told; PRAGMA user_version = 8",
     )
     .unwrap();
     drop(old);
@@ -318,8 +320,11 @@ fn open_calls_of_schema_10_that_the_tool_has_recognised_say_so() {
     }
     drop(ledger);
     let old = Connection::open(file_in(&folder)).unwrap();
-    old.execute_batch("ALTER TABLE calls DROP COLUMN recognised; ALTER TABLE calls DROP COLUMN told; PRAGMA user_version = 10")
-        .unwrap();
+    old.execute_batch(
+        "ALTER TABLE calls DROP COLUMN recognised; \
+         ALTER TABLE calls DROP COLUMN told; PRAGMA user_version = 10",
+    )
+    .unwrap();
     drop(old);
     let ledger = open_in(&folder, Sync::Normal).unwrap();
     let known = "SELECT group_concat(call_id) = 'running,promised,received' FROM \
