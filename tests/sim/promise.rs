@@ -37,6 +37,14 @@ impl State {
         }
     }
 
+    /// What has begun to reach its caller is not sent again.
+    pub(crate) fn not_once_told(&mut self, row: &CallView, attempt: u32) {
+        if row.told {
+            let what = format!("{} #{attempt}", row.call_id);
+            self.breaks("what was told in part is not sent again", &what);
+        }
+    }
+
     /// What was promised and never reached the tool was tried by the queue as well.
     pub(crate) fn promise_is_kept(&mut self, id: &str, row: &CallView) {
         let letter = row.dead_letter.as_ref().map(|letter| letter.state);
