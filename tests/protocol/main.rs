@@ -39,6 +39,7 @@ mod call {
 #[path = "../../src/ledger"]
 #[allow(
     dead_code,
+    unused_imports,
     reason = "the product's own values; the protocol uses a part of them"
 )]
 mod ledger {

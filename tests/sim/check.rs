@@ -123,6 +123,7 @@ impl State {
             self.breaks("persist, then perform", &what);
         }
         self.not_once_undone(&row, attempt);
+        self.not_once_told(&row, attempt);
         let facts = self.facts(id);
         facts.left.push((row.life, attempt));
         let first = facts

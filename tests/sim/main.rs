@@ -38,7 +38,7 @@ const SCHEDULES: u64 = 2_000;
 const TOLD_MAX: usize = 3;
 
 /// Worlds that once broke a promise, and how.
-const KEPT: [(u64, &str); 11] = [
+const KEPT: [(u64, &str); 13] = [
     (
         6_855,
         "a success that could not be recorded was parked as never sent",
@@ -74,6 +74,14 @@ const KEPT: [(u64, &str); 11] = [
     (
         11_977,
         "every round of a call that was promised found all addresses ejected, and none tried one",
+    ),
+    (
+        968,
+        "NOT_FOUND was believed of a call that the tool had recognised before",
+    ),
+    (
+        1_067,
+        "a round sent a call again whose streamed answer had begun to reach its caller",
     ),
 ];
 

@@ -37,6 +37,14 @@ impl State {
         }
     }
 
+    /// What has begun to reach its caller is not sent again.
+    pub(crate) fn not_once_told(&mut self, row: &CallView, attempt: u32) {
+        if row.told {
+            let what = format!("{} #{attempt}", row.call_id);
+            self.breaks("what was told in part is not sent again", &what);
+        }
+    }
+
     /// What the record calls never sent has not left; what was promised and never reached the tool
     /// waits in the queue, which has tried it as well.
     pub(crate) fn promise_is_kept(&mut self, id: &str, row: &CallView) {

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use callgate::ledger::CallView;
+
 use crate::net::{Asked, Back, Sent};
 use crate::plan::{RUN_MS, Receipts};
 use crate::world::{Event, State};
@@ -234,11 +236,10 @@ impl State {
     fn remembered(&mut self, place: Place<'_>) -> Said {
         let (said, forgets) = (self.receipt(place), self.plan.tool.forgets);
         let lost = forgets > 0 && self.dice.percent(forgets);
-        if lost
-            && self
-                .row(place.id)
-                .is_some_and(|row| row.recognised || row.told)
-        {
+        // What is told while it arrives may be undone before its end is on record, as documented.
+        let undoes = self.plan.rules.undoes;
+        let known = |row: CallView| row.recognised || (row.told && !undoes);
+        if lost && self.row(place.id).is_some_and(known) {
             self.truth.reached.at("forgotten receipt");
             return Said::NotFound;
         }
