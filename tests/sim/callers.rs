@@ -64,7 +64,9 @@ impl State {
     fn heard(&mut self, n: usize, id: &str, heard: Option<Heard>, what: &str) {
         self.say(|| format!("call  caller {n} of {id} heard {heard:?} ({what})"));
         let unknown = heard.is_none_or(|heard| heard == Heard::Unknown);
-        let put_off = what.starts_with("Refused") || what.starts_with("Accepted");
+        // An answer too large to keep for which nobody read while it came: its state is told.
+        let not_kept = what == "Answered 409 Conflict";
+        let put_off = not_kept || what.starts_with("Refused") || what.starts_with("Accepted");
         if self.plan.quiet && unknown && !put_off {
             self.breaks(
                 "where nothing fails everything is answered",
