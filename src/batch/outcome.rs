@@ -121,13 +121,10 @@ fn status_of(shown: &Shown) -> u16 {
 }
 
 fn named_pause(shown: &Shown, now: Wall) -> Option<Duration> {
-    let headers = match shown {
-        Shown::Whole(whole) => &whole.headers,
-        Shown::Stream { headers, .. } => headers,
-        Shown::Problem(problem) => return problem.retry_after,
-        Shown::Tunnel(_) | Shown::Accepted(_) => return None,
-    };
-    retry_after(headers, now)
+    if let Shown::Problem(problem) = shown {
+        return problem.retry_after;
+    }
+    retry_after(shown.headers()?, now)
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ use super::{
     Written,
 };
 use crate::call::id::{CallId, ClientName, Fingerprint, IdSource};
+use crate::call::receipt::State;
 use crate::call::time::Wall;
 
 /// A ledger under test and what it needs to live.
@@ -385,6 +386,18 @@ impl World {
     fn dead(&self, text: &str) -> Claim {
         let claim = self.claim(call(text));
         self.applied(claim, NOW, queued(NOW));
+        claim
+    }
+
+    /// The same of one of which nothing has reached the tool.
+    fn unsent(&self, text: &str) -> Claim {
+        let claim = self.claim(call(text));
+        let how = Park {
+            reached: false,
+            ..park(Place::Queued { due: NOW })
+        };
+        self.applied(claim, NOW, Intention::Park(how));
+        assert_eq!(self.view(text).state, State::Received);
         claim
     }
 

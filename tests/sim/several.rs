@@ -118,9 +118,9 @@ impl State {
                     detail,
                     ..
                 } if took.is_zero() => {
-                    let too_late = detail
-                        .as_ref()
-                        .is_some_and(|why| why.contains("no time") || why.contains("in time"));
+                    let too_late = detail.as_ref().is_some_and(|why| {
+                        why.contains("no time") || &**why == "no connection in time"
+                    });
                     if !too_late {
                         let what = format!("{id} #{n}: {detail:?}");
                         self.breaks("what is on record as a send was tried", &what);

@@ -218,13 +218,7 @@ pub(crate) fn a_discarded_call_stays_unknown_and_is_never_sent(make: Factory) {
 
 pub(crate) fn a_discarded_call_is_unknown_though_it_was_never_sent(make: Factory) {
     let world = make();
-    let claim = world.claim(call("c"));
-    let how = Park {
-        reached: false,
-        ..park(Place::Queued { due: NOW })
-    };
-    world.applied(claim, NOW, Intention::Park(how));
-    assert_eq!(world.view("c").state, State::Received);
+    let claim = world.unsent("c");
     world.decided(
         claim,
         Verb::Discard,

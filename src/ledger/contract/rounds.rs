@@ -285,13 +285,7 @@ pub(crate) fn a_released_round_is_due_as_before(make: Factory) {
 
 pub(crate) fn a_round_may_send_under_its_claim(make: Factory) {
     let world = make();
-    let claim = world.claim(call("c"));
-    let how = Park {
-        reached: false,
-        ..park(Place::Queued { due: NOW })
-    };
-    world.applied(claim, NOW, Intention::Park(how));
-    assert_eq!(world.view("c").state, State::Received);
+    world.unsent("c");
     let due = world.round("one", secs(1));
     let send = || Intention::Send {
         n: 2,
@@ -329,12 +323,7 @@ pub(crate) fn what_a_pass_could_not_send_is_still_never_sent(make: Factory) {
     for end in ends {
         for (reached, state) in [(false, State::Received), (true, State::Unknown)] {
             let world = make();
-            let claim = world.claim(call("c"));
-            let how = Park {
-                reached: false,
-                ..park(Place::Queued { due: NOW })
-            };
-            world.applied(claim, NOW, Intention::Park(how));
+            world.unsent("c");
             let due = world.round("one", secs(1));
             let send = Intention::Send {
                 n: 2,

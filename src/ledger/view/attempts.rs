@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::CallView;
+use super::{CallView, Entry};
 use crate::call::outcome::{Cause, Outcome, Reading};
 use crate::call::receipt::{Answer, State};
 use crate::call::time::Wall;
-use crate::ledger::Entry;
 
 /// One send and its end.
 #[derive(Clone, Debug, PartialEq)]
