@@ -305,7 +305,10 @@ fn c59_an_outage_is_met_by_few_resends_and_ends_in_the_queue() {
         config
             .route("upstream/retry_budget", budget)
             .set("defaults/compensation/resend", true)
-            .set("defaults/compensation/rounds", json!(["1s", "2s", "3s", "4s", "5s"]))
+            .set(
+                "defaults/compensation/rounds",
+                json!(["1s", "2s", "3s", "4s", "5s"]),
+            )
     });
     // One, three in line, and one by each round but the last: which of them meet the outage is
     // the machine's to say, and a round may be denied its send too.
