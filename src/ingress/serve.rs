@@ -89,13 +89,19 @@ pub(super) async fn serve<D: Door>(
 }
 
 async fn sniff<D: Door>(room: &Room<D>, wire: &Wire) -> Spoken {
+    // Once nothing can follow, what is there is all there is: hyper finds the head cut off.
+    let mut ended = false;
     loop {
         let mut first = [0; PREFACE.len()];
         match wire.stream().peek(&mut first).await {
             Ok(0) | Err(_) => return Spoken::Nothing,
             Ok(n) if n == PREFACE.len() && first == *PREFACE => return Spoken::Http2,
-            Ok(n) if PREFACE.starts_with(&first[..n]) => {
+            Ok(n) if PREFACE.starts_with(&first[..n]) && !ended => {
+                // A look is no read, but the head is arriving: from now on it may be overdue.
+                wire.after_read();
                 room.floor.core.wheel().sleep(PREFACE_PAUSE).await;
+                let ready = wire.stream().ready(Interest::READABLE).await;
+                ended = ready.map_or(true, |ready| ready.is_read_closed());
             }
             Ok(_) => return Spoken::Http1,
         }

@@ -307,7 +307,8 @@ impl Wire {
         }
     }
 
-    fn after_read(&self) {
+    /// Bytes have come; the first of them begin a head.
+    pub(super) fn after_read(&self) {
         if self.phase().is_silent() && !self.is_multiplexed() {
             self.enter(Phase::Head);
         }

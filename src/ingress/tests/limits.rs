@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt;
+
 use crate::call::code::Code;
 use crate::config::Limits;
 use crate::telemetry::labels::{Bound, Refusal};
@@ -145,6 +147,31 @@ async fn a_head_that_does_not_end_is_answered_408() {
     assert_eq!(peer.answer().await.body, "one");
     peer.send("POST").await;
     assert_eq!(peer.answer().await.status, 408);
+    // Nor one that could yet become a preface of HTTP/2.
+    let mut peer = gate.peer().await;
+    peer.send("PR").await;
+    assert_eq!(peer.answer().await.status, 408);
+    peer.assert_closed().await;
+}
+
+#[tokio::test]
+async fn a_head_that_was_given_up_leaves_nothing_open() {
+    let gate = Gate::echo();
+    for begun in [
+        "",
+        "P",
+        "PR",
+        "PRI",
+        "PRI * HTTP/2.0\r\n",
+        "G",
+        "GET / HTTP/1.1\r\nHo",
+    ] {
+        let mut peer = gate.peer().await;
+        peer.send(begun).await;
+        peer.stream.shutdown().await.unwrap();
+        drop(peer.rest().await);
+        gate.until_open(0).await;
+    }
 }
 
 #[tokio::test]
