@@ -153,6 +153,7 @@ fn report(text: &str, name: &str, mut mistakes: Vec<Mistake>, secrets: &[String]
         file: name.to_owned(),
         findings,
         left_out,
+        unread: false,
     }
 }
 

@@ -21,6 +21,7 @@ use crate::clock;
 use crate::compensate::Alerter;
 use crate::compensate::alert::Receivers;
 use crate::config::clients::Client;
+use crate::config::reload::Look;
 use crate::config::{Config, Report, Source};
 use crate::flow::{Flow, Ready};
 use crate::ingress::Clients;
@@ -31,7 +32,10 @@ use crate::telemetry::readiness::Trouble;
 /// written completely.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Looks at a file that is missing or empty before that is taken for its content: five seconds.
+/// How long the disk may take to give the files.
+const READ_PATIENCE: Duration = Duration::from_secs(8);
+
+/// Looks at a file that is missing, empty or unreadable before that is taken for its content: five seconds.
 const UNFINISHED_LOOKS: u32 = 20;
 
 /// The configuration in force, and where it came from.
@@ -145,30 +149,46 @@ impl Reloader {
         let mut before = None;
         let mut unfinished = 0;
         loop {
-            let config = self.config();
-            let look = source.look(&config);
-            let first = applied.is_none();
+            let (look, readable) = self.look(source).await;
             let settled = before.as_ref() == Some(&look);
-            if applied.as_ref() == Some(&look) {
+            if applied.as_ref() == Some(&look) && !(readable && self.was_unread()) {
                 unfinished = 0;
-            } else if !settled || (look.is_unfinished() && unfinished < UNFINISHED_LOOKS) {
+            } else if !settled
+                || ((look.is_unfinished() || !readable) && unfinished < UNFINISHED_LOOKS)
+            {
                 unfinished += u32::from(settled);
             } else {
                 unfinished = 0;
-                if !first || self.is_other(source, &config) {
+                if applied.is_some() || self.is_other(source).await {
                     drop(self.load(Cause::File).await);
                 }
                 // Keys and certificates of the new configuration are other files perhaps.
-                applied = Some(source.look(&self.config()));
+                applied = Some(self.look(source).await.0);
             }
             before = Some(look);
             clock::sleep(LOOK_EVERY).await;
         }
     }
 
+    /// Whether the last load could not read the file, which may pass without a change that shows.
+    fn was_unread(&self) -> bool {
+        let last = self.last.lock();
+        last.as_ref()
+            .and_then(|last| last.refused.as_ref())
+            .is_some_and(|report| report.unread)
+    }
+
+    /// How the files look, and whether the first of them can be read. A disk may take its time, so
+    /// no thread that serves waits for it, here and below.
+    async fn look(&self, source: &Source) -> (Look, bool) {
+        let (source, config) = (source.clone(), self.config());
+        blocking(move || (source.look(&config), source.is_readable())).await
+    }
+
     /// Whether the file says something else than what it said at the start.
-    fn is_other(&self, source: &Source, config: &Config) -> bool {
-        source.load(config).as_ref() != Ok(config)
+    async fn is_other(&self, source: &Source) -> bool {
+        let (source, config) = (source.clone(), self.config());
+        blocking(move || source.load(&config).as_ref() != Ok(&*config)).await
     }
 
     async fn load(&self, cause: Cause) -> Result<(), Report> {
@@ -210,11 +230,13 @@ impl Reloader {
         let name = source.file().display().to_string();
         let refuse = |message: String| Report::whole(&name, message);
         let running = self.config();
-        // A file may lie on a disk that takes its time.
-        let reading = tokio::task::spawn_blocking(move || source.load(&running));
-        let config = reading
+        let reading = blocking(move || source.load(&running));
+        let config = tokio::time::timeout(READ_PATIENCE, reading)
             .await
-            .map_err(|error| refuse(format!("it could not be read: {error}")))??;
+            .map_err(|_| {
+                let late = format!("not read within {READ_PATIENCE:?}; look to its disk");
+                Report::unread(&name, late)
+            })??;
         let flow = &self.heeded.flow;
         let remembered = flow.ledger.proofs().await;
         let remembered = remembered.map_err(|error| {
@@ -287,6 +309,17 @@ impl Reloader {
             "result": if last.refused.is_none() { "success" } else { "failure" },
             "findings": findings.collect::<Vec<_>>(),
         })
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is ending, and takes whoever waits here with it.
+            Err(_ended) => std::future::pending().await,
+        },
     }
 }
 

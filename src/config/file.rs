@@ -174,6 +174,7 @@ fn stop(text: &str, file: &str, position: Option<Position>, message: String) -> 
         file: file.to_owned(),
         findings: vec![finding],
         left_out: 0,
+        unread: false,
     }
 }
 

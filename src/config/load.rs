@@ -1,6 +1,7 @@
 //! From a path to a configuration: the one place that reads the file and the environment.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::file::FILE_BYTES_MAX;
@@ -23,8 +24,17 @@ pub fn find_default() -> Option<PathBuf> {
 /// # Errors
 /// Every mistake in the file, or why it could not be read.
 pub fn load(path: &Path) -> Result<Config, Report> {
+    load_opened(path, File::open(path))
+}
+
+/// The same of a file that was opened, or could not be.
+pub(super) fn load_opened(path: &Path, file: io::Result<File>) -> Result<Config, Report> {
     let name = path.display().to_string();
-    let text = read(path).map_err(|message| Report::whole(&name, message))?;
+    let bytes = file.and_then(read).map_err(|error| {
+        let hint = "name another with --config FILE, or write one: callgate init > callgate.yaml";
+        Report::unread(&name, format!("{error}; {hint}"))
+    })?;
+    let text = text(bytes).map_err(|message| Report::whole(&name, message))?;
     // Absolute, so that what is printed means the same wherever it is read.
     let folder = path
         .parent()
@@ -36,16 +46,24 @@ pub fn load(path: &Path) -> Result<Config, Report> {
     })
 }
 
+/// Opens a file whose content is there: neither a pipe nor a device, which would be waited for.
+pub(super) fn open_plain(path: &Path) -> io::Result<File> {
+    if std::fs::metadata(path)?.is_file() {
+        return File::open(path);
+    }
+    Err(io::Error::other("it is no regular file"))
+}
+
 /// Reads a file, but never more than a configuration may have.
-fn read(path: &Path) -> Result<String, String> {
-    let hint = "name another with --config FILE, or write one: callgate init > callgate.yaml";
-    let file = std::fs::File::open(path).map_err(|error| format!("{error}; {hint}"))?;
+fn read(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // One byte more than allowed, so that the reader can tell.
     let most = FILE_BYTES_MAX as u64 + 1;
-    file.take(most)
-        .read_to_end(&mut bytes)
-        .map_err(|error| format!("{error}; {hint}"))?;
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn text(bytes: Vec<u8>) -> Result<String, String> {
     let text = String::from_utf8(bytes).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|b| *b == b'\n');
         format!("line {} is not UTF-8; save the file as UTF-8", line.count())

@@ -8,8 +8,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::load::{load_opened, open_plain};
 use super::report::{End, Finding, Report};
-use super::{Config, file, load, report};
+use super::{Config, file, report};
 
 /// The file a gateway was started with.
 #[derive(Clone, Debug)]
@@ -71,13 +72,19 @@ impl Source {
         Look(files.into_iter().map(look).collect())
     }
 
-    /// What the file says now.
+    /// Whether the file can be read now, whatever it says.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        open_plain(&self.file).is_ok()
+    }
+
+    /// What the file says now. Only a regular file can be read more than once.
     ///
     /// # Errors
     /// Every mistake in it, or every key that differs from `running` and cannot change without a
     /// restart.
     pub fn load(&self, running: &Config) -> Result<Config, Report> {
-        let config = load(&self.file)?;
+        let config = load_opened(&self.file, open_plain(&self.file))?;
         let fixed = fixed(running, &config);
         if fixed.is_empty() {
             return Ok(config);
@@ -95,6 +102,7 @@ impl Source {
             file: self.file.display().to_string(),
             findings: findings.collect(),
             left_out: 0,
+            unread: false,
         })
     }
 }
@@ -172,6 +180,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::config::load;
 
     const FILE: &str = "ledger: { url: 'memory:' }\nroutes:\n- name: a\n  \
                         upstream: { url: 'http://127.0.0.1:1' }\n  receipt: {}\n";
@@ -262,6 +271,23 @@ mod tests {
         assert_eq!(keys, ["workers", "limits.keepalive"], "{told}");
         assert!(told.contains("restart"), "{told}");
         fs::write(&file, "routes: 7\n").unwrap();
-        assert!(source.load(&config).is_err());
+        assert!(source.load(&config).is_err_and(|report| !report.unread));
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let (folder, source, config) = in_use(FILE);
+        let file = folder.path().join("callgate.yaml");
+        fs::remove_file(&file).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&file).status();
+        assert!(made.unwrap().success());
+        assert!(!source.is_readable());
+        let refused = source.load(&config).unwrap_err();
+        assert!(refused.unread, "{refused}");
+        assert!(refused.to_string().contains("no regular file"), "{refused}");
+        fs::remove_file(&file).unwrap();
+        assert!(source.load(&config).is_err_and(|report| report.unread));
+        fs::write(&file, FILE).unwrap();
+        assert!(source.is_readable() && source.load(&config).is_ok());
     }
 }

@@ -17,6 +17,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Mistakes left out past [`MISTAKES_MAX`].
     pub left_out: usize,
+    /// The file could not be read, so that nothing is known of what it says.
+    pub unread: bool,
 }
 
 /// One mistake.
@@ -90,6 +92,16 @@ impl Report {
             file: file.to_owned(),
             findings: vec![finding],
             left_out: 0,
+            unread: false,
+        }
+    }
+
+    /// A report of a file that could not be read.
+    #[must_use]
+    pub fn unread(file: &str, message: String) -> Self {
+        Self {
+            unread: true,
+            ..Self::whole(file, message)
         }
     }
 

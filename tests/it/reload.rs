@@ -299,6 +299,44 @@ fn a_reload_that_adds_a_tool_which_is_not_there_warns_as_the_start_does() {
     });
 }
 
+#[test]
+fn a_pipe_in_the_place_of_the_file_stops_nothing() {
+    let world = World::prompt(Script::new());
+    // Without waiting: it stands there when the gateway looks for the first time after its start.
+    let file = world.gateway.config_file();
+    fs::remove_file(&file).expect("removed");
+    let made = Command::new("mkfifo").arg(&file).status();
+    assert!(made.expect("mkfifo runs").success());
+    let refused = reload(&world);
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    assert!(
+        refused.text().contains("no regular file"),
+        "{}",
+        refused.text()
+    );
+    world.gateway.signal_hup();
+    wait_reloads(&world, "failure", 2.0);
+    fs::remove_file(&file).expect("removed");
+    fs::write(&file, marked(&world.config, 1).yaml()).expect("written");
+    wait_reloads(&world, "success", 1.0);
+    assert_eq!(mark_of(&world, "m1").as_deref(), Some("1"));
+}
+
+#[test]
+fn a_file_that_could_not_be_read_is_read_when_it_can_be() {
+    let world = World::prompt(Script::new());
+    let file = world.gateway.config_file();
+    let aside = world.gateway.folder().join("aside");
+    // The same file is away for a moment and comes back as it was.
+    fs::rename(&file, &aside).expect("renamed");
+    assert_eq!(reload(&world).status, 422);
+    wait_reloads(&world, "failure", 1.0);
+    fs::rename(&aside, &file).expect("renamed back");
+    world
+        .gateway
+        .wait_metric("callgate_config_last_reload_successful", &[], 1.0);
+}
+
 /// Turns the switch by the command line; what it prints.
 fn switched(world: &World, args: &[&str]) -> Value {
     let admin = format!("http://{}", world.gateway.admin);

@@ -8,6 +8,7 @@ use super::scope::Scope;
 use super::{Builder, names};
 use crate::config::alert::{AlertRule, Hidden, SigningKey};
 use crate::config::defaults;
+use crate::config::load::open_plain;
 use crate::config::report::Path;
 use crate::config::route::Endpoint;
 use crate::config::words::Word;
@@ -70,7 +71,7 @@ impl Builder<'_> {
         let (text, at) = scope.text("secret_file")?;
         let path = self.base.join(text);
         let mut bytes = Vec::new();
-        let read = std::fs::File::open(&path)
+        let read = open_plain(&path)
             .and_then(|file| file.take(SECRET_BYTES_MAX + 1).read_to_end(&mut bytes));
         if let Err(error) = read {
             self.refuse(&at, format!("cannot read {}: {error}", path.display()));

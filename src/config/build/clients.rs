@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::scope::Scope;
 use super::{Builder, names};
 use crate::config::clients::{Client, KeyDigest};
+use crate::config::load::open_plain;
 use crate::config::report::Path;
 use crate::config::route::Route;
 
@@ -140,7 +141,7 @@ impl Builder<'_> {
 }
 
 fn read(file: &FilePath) -> Result<Vec<u8>, String> {
-    let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
+    let opened = open_plain(file).map_err(|error| error.to_string())?;
     let mut content = Vec::new();
     // One byte more than allowed, so that a longer file is told from a full one.
     opened

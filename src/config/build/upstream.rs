@@ -1,5 +1,6 @@
 //! The tool of a route: address, header fields, certificates, idle connections.
 
+use std::io::Read;
 use std::sync::Arc;
 
 use http::HeaderMap;
@@ -12,10 +13,14 @@ use super::scope::Scope;
 use super::{Builder, names};
 use crate::config::defaults;
 use crate::config::file::read::Value;
+use crate::config::load::open_plain;
 use crate::config::report::Path;
 use crate::config::route::{
     CaFile, Endpoint, HostMode, PoolConfig, Protocol, Upstream, UpstreamKind,
 };
+
+/// Read of a file of certificates; twenty times what a system's own bundle has.
+const CA_BYTES_MAX: u64 = 4 << 20;
 
 impl Builder<'_> {
     /// Builds `upstream`.
@@ -122,13 +127,12 @@ impl Builder<'_> {
             return None;
         }
         let path = self.base.join(text);
-        let pem = match std::fs::read(&path) {
-            Ok(pem) => pem,
-            Err(error) => {
-                self.refuse(&at, format!("cannot read {}: {error}", path.display()));
-                return None;
-            }
-        };
+        let mut pem = Vec::new();
+        let read = open_plain(&path).and_then(|file| file.take(CA_BYTES_MAX).read_to_end(&mut pem));
+        if let Err(error) = read {
+            self.refuse(&at, format!("cannot read {}: {error}", path.display()));
+            return None;
+        }
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
         if certificates.is_ok_and(|list| !list.is_empty()) {
             return Some(CaFile {
