@@ -4,7 +4,8 @@
 //! there and unreadable is never replaced by a new one. Deliberately absent: clients' keys, which
 //! the door knows, and the fields that go to the tool, which `upstream` writes.
 
-use http::header::{HOST, HeaderName, TRANSFER_ENCODING};
+use http::header::{HOST, HeaderName};
+use http::uri::Authority;
 use http::{HeaderMap, Uri, Version};
 
 use crate::call::id::{CallId, CallIdError, IdSource};
@@ -51,24 +52,37 @@ pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> 
     )
 }
 
-/// Whether the body's framing is the one that is undone here. A second coding would stay in the
-/// bytes while the field that names it ends at this hop.
-pub(super) fn coding_is_known(headers: &HeaderMap) -> bool {
-    let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
+/// Whether the `Host` field is there as often as HTTP/1 demands, and names a host (RFC 9112, section
+/// 3.2).
+pub(super) fn host_is_sound(version: Version, headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(HOST).iter();
     match (lines.next(), lines.next()) {
-        (None, _) => true,
-        (Some(coding), None) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        (Some(host), None) => is_host(host.as_bytes()),
+        (None, _) => version != Version::HTTP_11,
         (Some(_), Some(_)) => false,
     }
 }
 
-/// Whether the `Host` field is there as often as HTTP/1 demands.
-pub(super) fn host_is_sound(version: Version, headers: &HeaderMap) -> bool {
-    let mut lines = headers.get_all(HOST).iter();
-    match version {
-        Version::HTTP_11 => lines.next().is_some() && lines.next().is_none(),
-        _ => lines.nth(1).is_none(),
+/// Whether a field names a host, perhaps with a port; it may be empty. The plain names of nearly
+/// all requests are told by their letters, others by the library that reads targets.
+fn is_host(field: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(field) else {
+        return false;
+    };
+    let (name, port) = match text.split_once(':') {
+        Some((name, port)) => (name, Some(port)),
+        None => (text, None),
+    };
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+    if name.bytes().all(is_plain) {
+        let fits = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
+        return port.is_none_or(|port| !name.is_empty() && !port.starts_with('+') && fits(port));
     }
+    // A port that is no number of 16 bits is none to the library, and stays unread in the text.
+    Authority::try_from(text).is_ok_and(|read| {
+        let port = read.port_u16().is_some() || text.ends_with(read.host());
+        port && !text.contains('@')
+    })
 }
 
 /// The call id in the head, and who made it.

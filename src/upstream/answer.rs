@@ -41,6 +41,9 @@ pub(super) struct Head {
 pub(super) enum NoAnswer {
     #[error("the answer is informational ({0}) and nothing HTTP can follow")]
     Informational(StatusCode),
+    /// Nobody asked for it (`TE`), and who undoes only `chunked` would pass coded bytes on.
+    #[error("the answer has a transfer coding besides `chunked`")]
+    Coded,
     #[error(transparent)]
     Body(#[from] Trouble),
 }
@@ -48,7 +51,7 @@ pub(super) enum NoAnswer {
 impl NoAnswer {
     pub(super) const fn unclear(&self) -> Unclear {
         match self {
-            Self::Informational(_) => Unclear::Disconnect,
+            Self::Informational(_) | Self::Coded => Unclear::Disconnect,
             Self::Body(trouble) => trouble.unclear(),
         }
     }
@@ -104,6 +107,10 @@ pub(super) async fn receive(
         // 101 without an Upgrade of ours: what follows is not HTTP.
         lease.reset();
         return Err(NoAnswer::Informational(parts.status));
+    }
+    if !headers::coding_is_known(&parts.headers) {
+        lease.reset();
+        return Err(NoAnswer::Coded);
     }
     let bodiless = head_only || parts.status == StatusCode::NOT_MODIFIED;
     let known = clean(&mut parts.headers, bodiless, terms.mode);

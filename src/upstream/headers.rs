@@ -164,6 +164,18 @@ pub fn websocket(headers: &HeaderMap) -> Option<&HeaderValue> {
     (asked && wish.as_bytes().eq_ignore_ascii_case(b"websocket")).then_some(wish)
 }
 
+/// Whether a message's framing is the one that is undone here (`chunked`, once). A second coding
+/// would stay in the bytes while the field that names it ends at this hop (RFC 9112, section 7).
+#[must_use]
+pub fn coding_is_known(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
+    match (lines.next(), lines.next()) {
+        (None, _) => true,
+        (Some(coding), None) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => false,
+    }
+}
+
 /// Whether a message is gRPC's.
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {

@@ -78,7 +78,8 @@ impl<D: Door> Visit<'_, D> {
     fn check_head(&self) -> Result<(), Box<Told>> {
         let head = &self.origin.head;
         if !identify::host_is_sound(head.version, &head.headers) {
-            let detail = "The request needs exactly one `Host` field.";
+            let detail =
+                "The request needs exactly one `Host` field, with a host and perhaps a port.";
             return Err(unseen_told(None, Code::BadRequest, detail));
         }
         if identify::walks(head.uri.path()) {
@@ -86,7 +87,7 @@ impl<D: Door> Visit<'_, D> {
                           at the tool. Send the path it leads to.";
             return Err(unseen_told(None, Code::BadRequest, detail));
         }
-        if !identify::coding_is_known(&head.headers) {
+        if !headers::coding_is_known(&head.headers) {
             let detail = "The only transfer coding taken here is `chunked`, once. Send the body \
                           with it or with a Content-Length.";
             return Err(unseen_told(None, Code::BadRequest, detail));

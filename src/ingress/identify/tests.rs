@@ -31,6 +31,44 @@ fn http_1_1_has_one_host_and_others_at_most_one() {
 }
 
 #[test]
+fn a_host_is_a_name_or_an_address_and_perhaps_a_port() {
+    for host in [
+        "",
+        "t",
+        "tools.internal",
+        "a_b-c.d:8080",
+        "127.0.0.1:65535",
+        "[::1]",
+        "[::1]:80",
+        "a,b",
+    ] {
+        assert!(is_host(host.as_bytes()), "{host}");
+    }
+    for host in [
+        ":80",
+        "a b",
+        "a/c",
+        "a?x",
+        "a#x",
+        "u:p@h",
+        "u@h",
+        "h:99999999",
+        "h:65536",
+        "h:x",
+        "h:+80",
+        "h:80:80",
+        "[::1",
+        "::1",
+        "\"x\"",
+        "h\u{80}",
+        "<h>",
+        "h\\",
+    ] {
+        assert!(!is_host(host.as_bytes()), "{host}");
+    }
+}
+
+#[test]
 fn a_path_walks_only_by_whole_segments_of_dots() {
     for path in [
         "/..",

@@ -136,7 +136,12 @@ async fn http_1_0_is_answered_in_kind_and_knows_no_chunks() {
 #[tokio::test]
 async fn a_request_needs_exactly_one_host() {
     let mut gate = Gate::echo();
-    for hosts in ["", "Host: a\r\nHost: b\r\n"] {
+    for hosts in [
+        "",
+        "Host: a\r\nHost: b\r\n",
+        "Host: a b/c@d\r\n",
+        "Host: h:x\r\n",
+    ] {
         let mut peer = gate.peer().await;
         peer.send(format!("GET /look/1 HTTP/1.1\r\n{hosts}\r\n"))
             .await;

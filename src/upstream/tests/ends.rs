@@ -80,7 +80,7 @@ const COMPLETE: [(&str, u16, &str); 14] = [
 ];
 
 /// What the peer says before its FIN, and no answer comes of it.
-const USELESS: [&str; 16] = [
+const USELESS: [&str; 20] = [
     "",
     "HTTP/1.1 200 O",
     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n",
@@ -91,6 +91,10 @@ const USELESS: [&str; 16] = [
     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZ\r\nhello\r\n0\r\n\r\n",
     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\nhello",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\ncoded",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\ncoded\r\n0\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "HTTP/1.1 500 Oops\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\ncoded\r\n0\r\n\r\n",
     "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok!",
     "HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok",
     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
