@@ -277,8 +277,8 @@ pub fn kept(reply: &Reply, state: Option<State>) -> Shown {
 /// What is left of an answer whose body was not kept.
 fn digest(reply: &Reply, state: Option<State>) -> Problem {
     let (bytes, sha256) = match &reply.body {
-        Kept::Digest { bytes, sha256 } => (*bytes, hex(sha256)),
-        Kept::Whole(body) => (body.len() as u64, String::new()),
+        Kept::Digest { bytes, sha256 } => (*bytes, sha256.as_ref().map(|sum| hex(sum))),
+        Kept::Whole(body) => (body.len() as u64, None),
     };
     let headers: serde_json::Map<_, _> = reply
         .headers

@@ -69,7 +69,7 @@ pub(super) fn reply(
     } else {
         Kept::Digest {
             bytes: body.len() as u64,
-            sha256: Sha256::digest(body).into(),
+            sha256: Some(Sha256::digest(body).into()),
         }
     };
     Reply {
@@ -86,7 +86,7 @@ pub(super) fn passed(status: StatusCode, headers: &HeaderMap, report: &StreamRep
         (Some(kept), _) => Kept::Whole(kept.clone()),
         (None, sha256) => Kept::Digest {
             bytes: report.bytes,
-            sha256: sha256.unwrap_or_default(),
+            sha256,
         },
     };
     Reply {
@@ -97,7 +97,7 @@ pub(super) fn passed(status: StatusCode, headers: &HeaderMap, report: &StreamRep
 }
 
 /// An answer that has to be recorded before its body was read (a long refusal): its announced
-/// length, and a digest of nothing.
+/// length, and no digest yet.
 #[must_use]
 pub(super) fn unread(status: StatusCode, headers: &HeaderMap) -> Reply {
     let length = headers
@@ -106,7 +106,7 @@ pub(super) fn unread(status: StatusCode, headers: &HeaderMap) -> Reply {
     let bytes = length.and_then(|length| length.parse().ok()).unwrap_or(0);
     let body = Kept::Digest {
         bytes,
-        sha256: Sha256::digest([]).into(),
+        sha256: None,
     };
     Reply {
         status,

@@ -154,7 +154,7 @@ impl<'a> Told<'a> {
             },
             Kept::Digest { bytes, sha256 } => Self {
                 body_bytes: Some(*bytes),
-                body_sha256: Some(sha256.iter().map(|byte| format!("{byte:02x}")).collect()),
+                body_sha256: sha256.map(|sum| sum.iter().map(|b| format!("{b:02x}")).collect()),
                 ..told
             },
         }

@@ -232,8 +232,8 @@ pub enum Kept {
     Digest {
         /// Its length in bytes.
         bytes: u64,
-        /// Its SHA-256.
-        sha256: [u8; 32],
+        /// Its SHA-256; none of one that was on record before it was read, and never came whole.
+        sha256: Option<[u8; 32]>,
     },
 }
 

@@ -114,13 +114,19 @@ fn a_result_is_carried_whole_or_by_its_digest() {
     );
     let digest = result(Kept::Digest {
         bytes: 9,
-        sha256: [0xab; 32],
+        sha256: Some([0xab; 32]),
     });
     assert_eq!(digest["body"], Value::Null);
     assert_eq!(
         (&digest["bodyBytes"], &digest["bodySha256"]),
         (&json!(9), &json!("ab".repeat(32)))
     );
+    let unread = result(Kept::Digest {
+        bytes: 9,
+        sha256: None,
+    });
+    assert_eq!(unread["bodyBytes"], json!(9));
+    assert_eq!(unread.get("bodySha256"), None);
 }
 
 #[test]

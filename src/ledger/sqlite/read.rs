@@ -229,11 +229,11 @@ fn reply(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Reply>> {
         return Ok(None);
     };
     let body = match (row.get::<_, Option<i64>>(at + 1)?, row.get(at + 2)?) {
-        (Some(length), Some(sha256)) => Kept::Digest {
+        (Some(length), sha256) => Kept::Digest {
             bytes: u64::try_from(length).unwrap_or(0),
             sha256,
         },
-        _ => Kept::Whole(bytes(row, at + 4)?.unwrap_or_default()),
+        (None, _) => Kept::Whole(bytes(row, at + 4)?.unwrap_or_default()),
     };
     Ok(Some(Reply {
         status: StatusCode::from_u16(status)

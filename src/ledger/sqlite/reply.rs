@@ -22,7 +22,7 @@ impl<'a> Columns<'a> {
             Kept::Whole(body) => (None, None, Some(&**body)),
             Kept::Digest { bytes, sha256 } => (
                 Some(i64::try_from(*bytes).unwrap_or(i64::MAX)),
-                Some(&sha256[..]),
+                sha256.as_ref().map(|sum| &sum[..]),
                 None,
             ),
         };
