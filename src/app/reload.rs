@@ -35,7 +35,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long the disk may take to give the files.
 const READ_PATIENCE: Duration = Duration::from_secs(8);
 
-/// Looks at a file that is missing, empty or unreadable before that is taken for its content: five seconds.
+/// Looks at a file that is missing, empty or unreadable before that is taken for its content: five
+/// seconds.
 const UNFINISHED_LOOKS: u32 = 20;
 
 /// The configuration in force, and where it came from.

@@ -15,6 +15,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::rows::Row;
+use crate::config::matcher;
 use crate::telemetry::log::visible;
 
 /// RFC 3986's unreserved bytes stay as they are.
@@ -158,6 +159,12 @@ impl Recipe {
         };
         let target = PathAndQuery::try_from(target.as_str())
             .map_err(|_| format!("`{}` is no path", visible(&target)))?;
+        if matcher::walks(target.path()) {
+            let shown = visible(target.path());
+            return Err(format!(
+                "`{shown}` has `.` or `..` as a segment: another path"
+            ));
+        }
         let body = match &self.body {
             None => row.object(),
             Some(text) if self.is_json => {
@@ -360,6 +367,10 @@ mod tests {
             (why(Some("/t/{no}"), None, &[], r#"{"no":""}"#), "is empty"),
             (
                 why(Some("/t/{no}"), None, &[], r#"{"no":".."}"#),
+                "another path",
+            ),
+            (
+                why(Some("/t/../{no}"), None, &[], r#"{"no":"1"}"#),
                 "another path",
             ),
             (

@@ -35,6 +35,18 @@ enum Segment {
     Rest,
 }
 
+/// Whether a path walks: `.` or `..` as a segment, also written with `%2e` or followed by `;`. A
+/// tool may resolve it to a path that no route was meant to match.
+#[must_use]
+pub fn walks(path: &str) -> bool {
+    let may = path.bytes().any(|b| b == b'.' || b == b'%');
+    may && path.split('/').any(|segment| {
+        let name = segment.split(';').next().unwrap_or(segment);
+        let dots = name.to_ascii_lowercase().replace("%2e", ".");
+        dots == "." || dots == ".."
+    })
+}
+
 impl Matcher {
     /// Whether a request is taken. `host` is the request's, with or without port, in any case;
     /// `path` is the path alone, without the query.
@@ -83,6 +95,9 @@ impl PathPattern {
         };
         if text.contains(['?', '#']) || text.contains(char::is_whitespace) {
             return Err("a path without query, fragment or spaces");
+        }
+        if walks(text) {
+            return Err("a path without `.` and `..` as segments, which no request may have");
         }
         let segments = rest
             .split('/')
@@ -225,6 +240,37 @@ impl Segment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_walks_only_by_whole_segments_of_dots() {
+        for path in [
+            "/..",
+            "/.",
+            "/a/../b",
+            "/a/./b",
+            "/a/..",
+            "/%2e%2E/b",
+            "/a/.%2e",
+            "/%2e",
+            "/a/..;x=1/b",
+        ] {
+            assert!(walks(path), "{path}");
+        }
+        for path in [
+            "/",
+            "/a",
+            "/a/...",
+            "/a..b/c",
+            "/.well-known/x",
+            "/a/b.json",
+            "/%2e%2e%2e",
+            "/a%2fb",
+            "/..a",
+            "*",
+        ] {
+            assert!(!walks(path), "{path}");
+        }
+    }
 
     #[test]
     fn a_pattern_takes_what_it_says() {

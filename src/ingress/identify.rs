@@ -33,17 +33,6 @@ pub(super) enum IdProblem {
     Disagree,
 }
 
-/// Whether a path walks: `.` or `..` as a segment, also written with `%2e` or followed by `;`. A
-/// tool may resolve it to a path that no route was meant to match.
-pub(super) fn walks(path: &str) -> bool {
-    let may = path.bytes().any(|b| b == b'.' || b == b'%');
-    may && path.split('/').any(|segment| {
-        let name = segment.split(';').next().unwrap_or(segment);
-        let dots = name.to_ascii_lowercase().replace("%2e", ".");
-        dots == "." || dots == ".."
-    })
-}
-
 /// The host a request is for: the target's, or the `Host` field.
 pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     uri.authority().map_or_else(
@@ -52,8 +41,8 @@ pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> 
     )
 }
 
-/// Whether the `Host` field is there as often as HTTP/1 demands, and names a host (RFC 9112, section
-/// 3.2).
+/// Whether the `Host` field is there as often as HTTP/1 demands, and names a host (RFC 9112,
+/// section 3.2).
 pub(super) fn host_is_sound(version: Version, headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(HOST).iter();
     match (lines.next(), lines.next()) {

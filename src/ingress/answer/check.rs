@@ -12,6 +12,7 @@ use http_body::Body as _;
 
 use super::{Guest, NamedBy, Refusal, Visit};
 use crate::call::code::{Code, Repeat, Sent};
+use crate::config::matcher;
 use crate::config::route::Protocol;
 use crate::flow::told::{Problem, Told};
 use crate::ingress::body::Fault;
@@ -82,7 +83,7 @@ impl<D: Door> Visit<'_, D> {
                 "The request needs exactly one `Host` field, with a host and perhaps a port.";
             return Err(unseen_told(None, Code::BadRequest, detail));
         }
-        if identify::walks(head.uri.path()) {
+        if matcher::walks(head.uri.path()) {
             let detail = "The path has `.` or `..` as a segment, so that it can mean another one \
                           at the tool. Send the path it leads to.";
             return Err(unseen_told(None, Code::BadRequest, detail));

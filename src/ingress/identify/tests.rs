@@ -67,34 +67,3 @@ fn a_host_is_a_name_or_an_address_and_perhaps_a_port() {
         assert!(!is_host(host.as_bytes()), "{host}");
     }
 }
-
-#[test]
-fn a_path_walks_only_by_whole_segments_of_dots() {
-    for path in [
-        "/..",
-        "/.",
-        "/a/../b",
-        "/a/./b",
-        "/a/..",
-        "/%2e%2E/b",
-        "/a/.%2e",
-        "/%2e",
-        "/a/..;x=1/b",
-    ] {
-        assert!(walks(path), "{path}");
-    }
-    for path in [
-        "/",
-        "/a",
-        "/a/...",
-        "/a..b/c",
-        "/.well-known/x",
-        "/a/b.json",
-        "/%2e%2e%2e",
-        "/a%2fb",
-        "/..a",
-        "*",
-    ] {
-        assert!(!walks(path), "{path}");
-    }
-}
