@@ -96,7 +96,7 @@ impl Flow {
             return visit.refused(problem, core);
         }
         if let Some(known) = self.recalled(&visit, now) {
-            return Box::pin(self.repeat(core, &visit, *known)).await;
+            return Box::pin(self.repeat(core, &visit, *known, None)).await;
         }
         // On the heap from here on, once: the doors in front move what they are given from one
         // future into the next.
@@ -232,14 +232,14 @@ impl Flow {
                 Err(e) => return visit.refused(self.unrecorded(&visit.request, &e), core),
             };
             let call = &known.call;
-            let runs = call.settled.is_none() && call.dead_letter.is_none();
+            let runs = call.dead_letter.is_none();
             let elsewhere =
                 call.call_id != visit.request.call_id || call.client != visit.request.client;
             (visit.place, visit.choice) = (None, None);
-            if !(joins && runs && elsewhere) {
-                return Box::pin(self.repeat(core, &visit, *known)).await;
+            if call.settled.is_some() || !elsewhere || (runs && !joins) {
+                return Box::pin(self.repeat(core, &visit, *known, None)).await;
             }
-            if let Some(told) = Box::pin(self.join_first(core, &visit, call)).await {
+            if let Some(told) = Box::pin(self.join_first(core, &visit, &known)).await {
                 return told;
             }
             // It ended meanwhile; its end is recorded before whatever is asked from here on.

@@ -5,15 +5,17 @@
 //! id is told so at once, before anything is said about the running one. Where the first one was
 //! promised the call, one that asks for no more (`respond-async`) is told the same promise.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
-use super::running::{Asked, Heard, Seat};
+use super::running::{Asked, Entered, Heard, Seat};
 use super::told::{Told, Word};
 use super::visit::Visit;
 use super::{Flow, Request, accept, dedup};
 use crate::call::receipt::State;
 use crate::call::time::Mono;
-use crate::ledger::CallView;
+use crate::ledger::Known;
 use crate::telemetry::labels::AvoidedBy;
 use crate::upstream::Core;
 
@@ -32,19 +34,31 @@ impl Flow {
         Some(told)
     }
 
-    /// The same at the call that came first with this request's key.
+    /// The same at the call that came first with this request's key. One that is no longer in line
+    /// is asked about by the first one who comes, for all who come meanwhile by its id or its key.
     pub(super) async fn join_first(
-        &self,
+        self: &Arc<Self>,
         core: &Core,
         visit: &Visit,
-        first: &CallView,
+        known: &Known,
     ) -> Option<Told> {
+        let first = &known.call;
         let asked = Asked {
             client: first.client.clone(),
             call_id: first.call_id.clone(),
             ..visit.asked.clone()
         };
-        let seat = self.calls.beside(&asked.client, &asked.call_id)?;
+        let seat = if first.dead_letter.is_none() {
+            self.calls.beside(&asked.client, &asked.call_id)?
+        } else {
+            match self.calls.enter(&asked) {
+                Entered::First(lead) => {
+                    let told = self.repeat(core, visit, known.clone(), Some(lead)).await;
+                    return Some(told);
+                }
+                Entered::Second(seat) => seat,
+            }
+        };
         let told = self.joined(core, visit, &asked, &seat).await?;
         let told = visit.about_first(told, &first.call_id);
         visit.line(&told, &[], core);

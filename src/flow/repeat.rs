@@ -16,7 +16,7 @@ use super::call::{Call, Decider, Hold, Place, Sendable};
 use super::drive::Drive;
 use super::former::Home;
 use super::round::recovered;
-use super::running::Attendance;
+use super::running::{Attendance, Lead};
 use super::told::{Problem, Shown, Told, Word};
 use super::visit::Visit;
 use super::{Flow, Route, dedup, record};
@@ -42,8 +42,15 @@ const SOON: Duration = Duration::from_secs(1);
 type Brought = (Option<Told>, Vec<AttemptLine>);
 
 impl Flow {
-    /// What a request is told whose id, or key, the same request took before.
-    pub(super) async fn repeat(self: &Arc<Self>, core: &Core, visit: &Visit, known: Known) -> Told {
+    /// What a request is told whose id, or key, the same request took before. Who came by the key
+    /// brings the `lead` of the call itself: whoever joins there is told the same.
+    pub(super) async fn repeat(
+        self: &Arc<Self>,
+        core: &Core,
+        visit: &Visit,
+        known: Known,
+        lead: Option<Lead>,
+    ) -> Told {
         crash::at(Point::Repeated);
         let first = known.call.call_id.clone();
         let open = known.call.settled.is_none();
@@ -66,6 +73,9 @@ impl Flow {
             None => self.look_again(known).await,
         };
         let told = counted(core, told);
+        if let Some(lead) = lead {
+            lead.tell(&told);
+        }
         if told.word == Word::Replayed {
             let how = if first == visit.request.call_id {
                 AvoidedBy::Replay

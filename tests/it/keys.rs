@@ -1,7 +1,8 @@
 //! Idempotency keys: the same business operation under several call ids: C08, C19, C22, C24.
 
 use crate::duplicates::{avoided, race, wait_in_flight};
-use crate::fixture::{Act, Call, Gate, Reply, Script, World, assert_between, ms};
+use crate::fixture::act::Step;
+use crate::fixture::{Act, Call, Gate, Receipts, Reply, Script, World, assert_between, ms};
 use serde_json::json;
 use std::thread;
 
@@ -104,6 +105,57 @@ fn c08_the_same_operation_under_a_new_id_gets_the_first_calls_answer() {
     assert_eq!(receipt["originalCallId"], "c1", "{receipt}");
     assert_eq!(receipt["state"], "SUCCESS", "{receipt}");
     assert_eq!((world.tool.a(), world.tool.e()), (1, 1));
+}
+
+#[test]
+fn who_comes_by_the_key_of_a_queued_call_is_told_what_the_repeat_that_sends_it_is_told() {
+    // The repeat that takes the call up comes by its id, and by another id with its key.
+    for first in ["queued", "again"] {
+        let gate = Gate::default();
+        let unheard = Act::read_all().pass(&gate).then(Step::Answer(Reply::json(
+            404,
+            r#"{"error":"no such call"}"#,
+        )));
+        let script = Script::new()
+            .request(1, Act::read_all().reset())
+            .receipts(Receipts::always(unheard));
+        let world = World::with(script, |config| {
+            config
+                .set("defaults/timeouts/total", "1500ms")
+                .set("defaults/timeouts/receipt", "1s")
+                .set("defaults/retry/base", "300ms")
+                .set("defaults/compensation/rounds", json!(["1h"]))
+        });
+        let call = |id: &str| Call::with_id(id).field("Idempotency-Key", "k1");
+        world.call(&call("queued")).problem(504, "unresolved");
+        world.gateway.wait_dead_letter("queued", "QUEUED");
+        thread::sleep(ms(320));
+        let asked = world.tool.queries("queued").len();
+        let mut repeat = world.gateway.client();
+        repeat.send(&call(first));
+        world
+            .tool
+            .book()
+            .wait("the question of the repeat", |pages| {
+                (pages.asked_of("queued") > asked).then_some(())
+            });
+        let joining = ["key-1", "key-2", "key-3", "queued"].map(call);
+        let answers = thread::scope(|scope| {
+            let racing = scope.spawn(|| race(&world, joining.to_vec()));
+            wait_in_flight(&world, 5.0);
+            gate.open();
+            racing.join().expect("the race ends")
+        });
+        let told = repeat.answer();
+        assert_eq!((told.status, told.outcome().as_str()), (201, "answered"));
+        for answer in &answers {
+            assert_eq!(answer.status, 201, "{first}: {}", answer.text());
+            assert_eq!((&answer.body, answer.attempts()), (&told.body, 2));
+            let original = (answer.id() != "queued").then(|| "queued".to_owned());
+            assert_eq!(answer.field("x-original-call-id"), original);
+        }
+        assert_eq!((world.tool.a(), world.tool.e()), (2, 1));
+    }
 }
 
 #[test]
