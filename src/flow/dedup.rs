@@ -14,14 +14,15 @@ use super::told::{Problem, Shown, Told, Whole, Word};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
 use crate::call::receipt::State;
+use crate::config::route::UpstreamKind;
 use crate::ledger::{CallView, DeadState, Kept, Known, Reply, SettledBy, Settlement, Verdict};
 
 /// How soon a repeat of a running call may ask again: as good a guess as any before the call's end.
 const RUNNING_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What the repeat of the same request is told about the known call.
+/// What the repeat of the same request is told about the known call, which was sent to a `kind`.
 #[must_use]
-pub fn told(known: &Known) -> Told {
+pub fn told(known: &Known, kind: UpstreamKind) -> Told {
     let call = &known.call;
     if let Some(settled) = &call.settled {
         return match settled.by {
@@ -42,7 +43,7 @@ pub fn told(known: &Known) -> Told {
             | DeadState::Discarded
             | DeadState::Settled
             | DeadState::Failed),
-        ) => queued(call, state),
+        ) => queued(call, state, kind),
     }
 }
 
@@ -172,7 +173,7 @@ pub(super) fn undone(call_id: CallId, source: IdSource, sends: u32) -> Told {
     }
 }
 
-fn queued(call: &CallView, state: DeadState) -> Told {
+fn queued(call: &CallView, state: DeadState, kind: UpstreamKind) -> Told {
     let whose = match state {
         DeadState::Queued | DeadState::Running => "the gateway goes on asking the tool",
         DeadState::Manual => "it is in front of an operator",
@@ -183,6 +184,9 @@ fn queued(call: &CallView, state: DeadState) -> Told {
     };
     let sent = if call.may_have_left() {
         Sent::Maybe
+    } else if kind == UpstreamKind::Callgate && call.was_refused() {
+        // Which says nothing of what that gateway may have sent before.
+        Sent::Unknown
     } else {
         Sent::No
     };

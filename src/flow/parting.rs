@@ -7,17 +7,21 @@ use std::sync::Arc;
 
 use http::header::RETRY_AFTER;
 
-use super::call::{self, Call, Hold};
+use super::call::{self, Call, Hold, Said};
+use super::drive::Drive;
 use super::told::{Problem, Shown, Told, Whole, Word};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::IdSource;
+use crate::call::outcome::{NotSent, Outcome};
 use crate::call::policy::UnresolvedAnswer;
 use crate::call::receipt::State;
 use crate::call::step::{Parked, Parking, Reason};
 use crate::call::time::Wall;
-use crate::ledger::{Intention, Park, Place};
+use crate::config::template::JsonPointer;
+use crate::ledger::{Intention, Kept, Park, Place};
 use crate::telemetry::labels::Denied;
 use crate::upstream::Answer;
+use crate::upstream::json::Json;
 
 /// A call, or a round, that ended without settling anything.
 pub(super) struct Unresolved {
@@ -29,6 +33,8 @@ pub(super) struct Unresolved {
     pub(super) reached: bool,
     /// Sends so far.
     pub(super) sends: u8,
+    /// What is known of earlier ones, where none of these has reached the tool.
+    pub(super) before: Sent,
     /// The last complete 5xx answer.
     pub(super) kept: Option<Answer>,
     /// What went wrong last, for people.
@@ -138,16 +144,18 @@ impl Unresolved {
     /// What the caller hears.
     pub(super) fn told(self, call: &Call) -> Told {
         match self.parking.state {
-            Parked::NeverSent if self.recorded => never_sent(call, self.sends),
+            Parked::NeverSent if self.recorded => never_sent(call, self.sends, self.before),
             Parked::Unsent(_) => {
+                let what = match self.before {
+                    Sent::No => "Nothing has reached the tool yet",
+                    Sent::Maybe | Sent::Yes | Sent::Unknown => {
+                        "The gateway next to the tool has taken nothing yet"
+                    }
+                };
+                let what = format!("{what}; the gateway keeps the call and sends it later.");
                 let problem = Problem {
                     state: Some(State::Received),
-                    ..unresolved(
-                        call,
-                        Sent::No,
-                        "Nothing has reached the tool yet; the gateway keeps the call and sends \
-                         it later.",
-                    )
+                    ..unresolved(call, self.before, &what)
                 };
                 call.problem(Word::Unresolved, self.sends, problem)
             }
@@ -214,18 +222,57 @@ fn unresolved(call: &Call, sent: Sent, what: &str) -> Problem {
 }
 
 /// Nothing reached the tool and nothing ever will: id and key are free again.
-fn never_sent(call: &Call, sends: u8) -> Told {
-    let problem = Problem {
-        state: Some(State::Failed),
-        ..Problem::new(
-            Code::ToolUnreachable,
+fn never_sent(call: &Call, sends: u8, before: Sent) -> Told {
+    let (detail, repeat) = match before {
+        Sent::No => (
             "Nothing could be sent to the tool. The call has ended; repeat it whenever the tool \
              is back.",
-            Sent::No,
             Repeat::Safe,
-        )
+        ),
+        Sent::Maybe | Sent::Yes | Sent::Unknown => (
+            "The gateway next to the tool took nothing, and the call has ended here. Whether the \
+             tool was sent it by an earlier request with this id is not known: repeat it under \
+             the same id.",
+            Repeat::SameCallIdOnly,
+        ),
+    };
+    let problem = Problem {
+        state: Some(State::Failed),
+        ..Problem::new(Code::ToolUnreachable, detail, before, repeat)
     };
     call.problem(Word::Refused, sends, problem)
+}
+
+impl Drive {
+    /// What is known of earlier sends of a call that was not sent from here. A gateway further in
+    /// that refuses a call may have sent it before, unless it says that it has not.
+    pub(super) fn before(&self) -> Sent {
+        let refused = Outcome::NotSent(NotSent::Refused);
+        let mut said = self
+            .lines
+            .iter()
+            .filter(|line| line.outcome == refused)
+            .filter_map(|line| self.replies.get(u8::try_from(line.n).ok()?));
+        if said.all(says_no) {
+            Sent::No
+        } else {
+            Sent::Unknown
+        }
+    }
+}
+
+/// Whether a gateway's refusal says that the tool was not sent the call.
+fn says_no(said: &Said) -> bool {
+    let body = match said {
+        Said::Answer(answer) => &answer.body,
+        Said::Kept(reply) => match &reply.body {
+            Kept::Whole(body) => body,
+            Kept::Digest { .. } => return false,
+        },
+    };
+    let at = JsonPointer::parse("/sent").expect("it is one");
+    let sent = Json::read(body).and_then(|problem| problem.text(&at));
+    sent.ok().flatten().as_deref() == Some(Sent::No.as_str())
 }
 
 /// A fault of this program: told as what it is.

@@ -24,6 +24,7 @@ use crate::call::code::{Code, Repeat, Sent};
 use crate::call::recovery::{Patience, Recovery, Sending};
 use crate::call::step::{Event, Step};
 use crate::call::time::Wall;
+use crate::config::route::UpstreamKind;
 use crate::crash::{self, Point};
 use crate::ledger::{CallView, Claim, DeadState, Due, Entry, Known, LedgerError, Taker};
 use crate::telemetry::labels::AvoidedBy;
@@ -53,6 +54,7 @@ impl Flow {
     ) -> Told {
         crash::at(Point::Repeated);
         let first = known.call.call_id.clone();
+        let kind = visit.request.route.conf.upstream.kind;
         let open = known.call.settled.is_none();
         let letter = known.call.dead_letter.as_ref().filter(|_| open);
         let (told, sends) = match letter.map(|letter| letter.state) {
@@ -66,11 +68,11 @@ impl Flow {
             Some(
                 DeadState::Reversing | DeadState::Reversed | DeadState::Settled | DeadState::Failed,
             )
-            | None => (Some(dedup::told(&known)), Vec::new()),
+            | None => (Some(dedup::told(&known, kind)), Vec::new()),
         };
         let told = match told {
             Some(told) => told,
-            None => self.look_again(known).await,
+            None => self.look_again(known, kind).await,
         };
         let told = counted(core, told);
         if let Some(lead) = lead {
@@ -236,11 +238,11 @@ impl Flow {
     }
 
     /// What is told about the call as it is now: nothing was learnt here, but perhaps elsewhere.
-    async fn look_again(&self, mut known: Known) -> Told {
+    async fn look_again(&self, mut known: Known, kind: UpstreamKind) -> Told {
         if let Some(call) = self.fresh(&known.call).await {
             known.call = Arc::new(call);
         }
-        dedup::told(&known)
+        dedup::told(&known, kind)
     }
 
     /// The call as the ledger has it now, if it can be read.

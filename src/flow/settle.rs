@@ -224,6 +224,7 @@ impl Drive {
             recorded: true,
             reached: self.decider.tally().has_reached(),
             sends: self.decider.tally().sends(),
+            before: self.before(),
             kept: parking
                 .kept
                 .and_then(|n| self.replies.take(n))

@@ -187,8 +187,14 @@ fn a_request_without_effects_is_resent_by_the_hop_next_to_the_tool_only() {
 
 /// An inner gateway as a script: a problem it makes, with its outcome word.
 fn says(status: u16, outcome: &str, code: &str) -> Act {
-    let problem =
-        format!(r#"{{"type":"t","title":"t","status":{status},"detail":"d","code":"{code}"}}"#);
+    says_sent(status, outcome, code, "unknown")
+}
+
+fn says_sent(status: u16, outcome: &str, code: &str, sent: &str) -> Act {
+    let problem = serde_json::json!({
+        "type": "t", "title": "t", "status": status, "detail": "d", "code": code, "sent": sent,
+    })
+    .to_string();
     let reply = Reply::new(status, problem)
         .field("Content-Type", "application/problem+json")
         .field("Proxy-Status", "callgate; error=proxy_internal_response")
@@ -213,6 +219,42 @@ fn an_inner_gateway_that_takes_nothing_was_sent_nothing() {
         let answer = world.call(&Call::with_id("again"));
         assert_eq!((answer.status, answer.attempts()), (201, 2), "{code}");
         assert_eq!(world.tool.r(), 0, "there was nothing to ask about");
+    }
+}
+
+#[test]
+fn what_no_gateway_took_is_told_as_not_sent_only_if_the_inner_one_says_so() {
+    for (sent, repeat) in [("unknown", "same-call-id-only"), ("no", "safe")] {
+        let refuses = says_sent(503, "refused", "draining", sent);
+        let world = before(Script::new().otherwise(refuses));
+        let answer = world.call(&Call::with_id("refused"));
+        let problem = answer.problem(502, "tool-unreachable");
+        assert_eq!(
+            (&problem["sent"], &problem["repeat"]),
+            (&sent.into(), &repeat.into())
+        );
+        assert_eq!((answer.outcome().as_str(), world.tool.r()), ("refused", 0));
+    }
+}
+
+#[test]
+fn what_no_gateway_took_yet_is_not_told_as_never_sent() {
+    let script = Script::new().otherwise(says(503, "refused", "draining"));
+    let world = World::with(script, |config| {
+        config
+            .route("upstream/kind", "callgate")
+            .set("defaults/compensation/resend", true)
+            .set("defaults/compensation/rounds", serde_json::json!(["1h"]))
+    });
+    // In line, and by a repeat that finds it in the queue.
+    for _ in 0..2 {
+        let answer = world.call(&Call::with_id("queued"));
+        let problem = answer.problem(504, "unresolved");
+        assert_eq!(
+            (&problem["sent"], &problem["state"]),
+            (&"unknown".into(), &"RECEIVED".into())
+        );
+        world.gateway.wait_dead_letter("queued", "QUEUED");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{CallView, Entry};
-use crate::call::outcome::{Cause, Outcome, Reading};
+use crate::call::outcome::{Cause, NotSent, Outcome, Reading};
 use crate::call::receipt::{Answer, State};
 use crate::call::time::Wall;
 
@@ -74,6 +74,13 @@ impl CallView {
         let attempts = self.attempts();
         let all_unsent = u32::try_from(attempts.iter().filter(unsent).count()) == Ok(self.sends);
         self.state != State::Received && !all_unsent
+    }
+
+    /// Whether some send was refused unread: by the tool, or by a gateway further in.
+    #[must_use]
+    pub fn was_refused(&self) -> bool {
+        let refused = Some(Outcome::NotSent(NotSent::Refused));
+        (self.attempts().iter()).any(|attempt| attempt.outcome == refused)
     }
 
     /// What the receipt said last, if it was asked.
