@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::file::FILE_BYTES_MAX;
+use super::report::Position;
 use super::{Config, Report, parse};
 
 /// Where a configuration is looked for when none is named.
@@ -34,7 +35,10 @@ pub(super) fn load_opened(path: &Path, file: io::Result<File>) -> Result<Config,
         let hint = "name another with --config FILE, or write one: callgate init > callgate.yaml";
         Report::unread(&name, format!("{error}; {hint}"))
     })?;
-    let text = text(bytes).map_err(|message| Report::whole(&name, message))?;
+    let text = text(bytes).map_err(|place| {
+        let message = "not UTF-8; save the file as UTF-8".to_owned();
+        Report::at(&name, place, message)
+    })?;
     // Absolute, so that what is printed means the same wherever it is read.
     let folder = path
         .parent()
@@ -63,14 +67,21 @@ fn read(file: File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn text(bytes: Vec<u8>) -> Result<String, String> {
+/// The text of a file, or the place where it is none.
+fn text(bytes: Vec<u8>) -> Result<String, Position> {
     let text = String::from_utf8(bytes).map_err(|error| {
-        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|b| *b == b'\n');
-        format!("line {} is not UTF-8; save the file as UTF-8", line.count())
+        let sound = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let sound = String::from_utf8_lossy(sound);
+        let line = unmarked(&sound).rsplit('\n').next().unwrap_or("");
+        Position {
+            line: sound.matches('\n').count() + 1,
+            column: line.chars().count() + 1,
+        }
     })?;
-    // Some editors begin a file with a byte order mark, which is no part of it.
-    Ok(text
-        .strip_prefix('\u{feff}')
-        .map(str::to_owned)
-        .unwrap_or(text))
+    Ok(unmarked(&text).to_owned())
+}
+
+/// Some editors begin a file with a byte order mark, which is no part of it.
+fn unmarked(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }

@@ -96,6 +96,14 @@ impl Report {
         }
     }
 
+    /// A report of one mistake at a place, of which no line can be shown.
+    #[must_use]
+    pub fn at(file: &str, place: Position, message: String) -> Self {
+        let mut report = Self::whole(file, message);
+        report.findings[0].position = Some(place);
+        report
+    }
+
     /// A report of a file that could not be read.
     #[must_use]
     pub fn unread(file: &str, message: String) -> Self {

@@ -396,15 +396,28 @@ fn a_file_that_cannot_be_read_names_the_next_command() {
         .to_string();
     assert!(shown.starts_with("/nonexistent/callgate.yaml: "), "{shown}");
     assert!(shown.contains("callgate init > callgate.yaml"), "{shown}");
+}
+
+#[test]
+fn a_file_that_is_not_utf_8_is_told_with_the_place() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bad.yaml");
-    std::fs::write(&file, b"node: a\nlisten: \xff\n").unwrap();
-    assert!(
-        load(&file)
-            .unwrap_err()
-            .to_string()
-            .contains("line 2 is not UTF-8")
-    );
+    let table: [(&[u8], &str); 4] = [
+        (b"\xffnode: a\n", "1:1"),
+        (b"node: a\nlisten: \xff\n", "2:9"),
+        (b"node: \"\xc3\xbc\xfc\"\n", "1:9"),
+        // A byte order mark takes no column, as in any other file that has one.
+        (b"\xef\xbb\xbfno\xe4e: a\n", "1:3"),
+    ];
+    for (bytes, place) in table {
+        std::fs::write(&file, bytes).unwrap();
+        let shown = load(&file).unwrap_err().to_string();
+        let expected = format!(
+            "{}:{place}: not UTF-8; save the file as UTF-8",
+            file.display()
+        );
+        assert_eq!(shown, expected);
+    }
 }
 
 #[test]
