@@ -11,13 +11,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 
 use super::report::{End, Finding, Path, Position, Report, Step};
 
 pub mod fill;
 pub mod keys;
 pub mod read;
+pub mod tags;
 pub mod units;
 
 /// The longest file read, in bytes.
@@ -78,11 +81,7 @@ pub fn parse(text: &str, file: &str) -> Result<Tree, Report> {
     }
     // Without aliases a value takes a byte at least, so only aliases of aliases can pass this.
     let most = text.len().clamp(1_000, VALUES_MAX);
-    let bounds = Bounds {
-        values: Cell::new(0),
-        most,
-        refusal: RefCell::new(None),
-    };
+    let bounds = Bounds::new(most);
     let mut documents = serde_yaml::Deserializer::from_str(text);
     let Some(first) = documents.next() else {
         return Ok(Tree::Map(Vec::new()));
@@ -105,11 +104,27 @@ pub fn parse(text: &str, file: &str) -> Result<Tree, Report> {
             .and_then(|error| place(&error));
         return Err(stop(text, file, place, message));
     }
+    if let Some(place) = tag(text, most) {
+        return Err(stop(text, file, place, tags::REFUSED.to_owned()));
+    }
     Ok(if tree == Tree::Null {
         Tree::Map(Vec::new())
     } else {
         tree
     })
+}
+
+/// Where a tag stands that the first pass did not see, in a file that is well-formed.
+fn tag(text: &str, most: usize) -> Option<Option<Position>> {
+    let marked = tags::stumbling(text)?;
+    let bounds = Bounds::new(most);
+    let grow = Grow {
+        bounds: &bounds,
+        depth: 0,
+    };
+    let document = serde_yaml::Deserializer::from_str(&marked).next()?;
+    let error = grow.deserialize(document).err()?;
+    Some(place(&error))
 }
 
 /// Where the key or value at `path` stands in `text`.
@@ -202,6 +217,14 @@ struct Bounds {
 }
 
 impl Bounds {
+    const fn new(most: usize) -> Self {
+        Self {
+            values: Cell::new(0),
+            most,
+            refusal: RefCell::new(None),
+        }
+    }
+
     fn refuse<T, E: Error>(&self, message: String) -> Result<T, E> {
         let error = E::custom(&message);
         self.refusal.replace(Some(message));
@@ -283,6 +306,10 @@ impl<'de> Visitor<'de> for Grow<'_> {
         Ok(Tree::Text(text.to_owned()))
     }
 
+    fn visit_enum<A: EnumAccess<'de>>(self, _: A) -> Result<Tree, A::Error> {
+        self.bounds.refuse(tags::REFUSED.to_owned())
+    }
+
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tree, A::Error> {
         let below = self.below()?;
         let mut elements = Vec::new();
@@ -320,7 +347,7 @@ impl<'de> DeserializeSeed<'de> for NewKey<'_, '_> {
     }
 }
 
-impl Visitor<'_> for NewKey<'_, '_> {
+impl<'de> Visitor<'de> for NewKey<'_, '_> {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -334,6 +361,10 @@ impl Visitor<'_> for NewKey<'_, '_> {
         self.bounds.refuse(format!(
             "the key {key:?} stands in this map twice; keep one of them"
         ))
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, _: A) -> Result<String, A::Error> {
+        self.bounds.refuse(tags::REFUSED.to_owned())
     }
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 
 mod rules;
+mod tags;
 
 /// `line:column path: message` of the only mistake.
 #[track_caller]
@@ -245,7 +246,7 @@ fn c60_what_is_no_configuration_at_all_stops_at_once() {
             "a second document",
         ),
         ("a: *nobody\n".to_owned(), "1:4 ", "unknown anchor"),
-        ("a: !secret x\n".to_owned(), "1:4 ", "without a tag"),
+        ("a: !secret x\n".to_owned(), "1:4 ", "remove the tag"),
         ("1: a\n".to_owned(), "1:1 ", "a key that is text"),
         ("[".repeat(40), "1:", "nested deeper than 16 levels"),
         (nested_anchors(9), "1:5 ", "more than 1000 values"),
