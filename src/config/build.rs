@@ -7,7 +7,7 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use super::defaults;
-use super::file::read::Value;
+use super::file::read::{Value, has_credentials};
 use super::report::{Mistake, Path};
 use super::resolved::{Admin, Config, Drain, LedgerConfig, LedgerUrl, Limits, Log, Notice, Secret};
 use super::route::Effects;
@@ -169,6 +169,10 @@ impl Builder<'_> {
     ) -> Option<T> {
         match parse(text) {
             Ok(parsed) => Some(parsed),
+            Err(expected) if has_credentials(text) => {
+                self.refuse_secret(path, &format!("expected {expected}"));
+                None
+            }
             Err(expected) => {
                 self.refuse(path, format!("expected {expected}, found {text:?}"));
                 None

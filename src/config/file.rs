@@ -204,6 +204,7 @@ fn may_hold_secret(line: &str) -> bool {
         "secret",
         "password",
         "headers",
+        "@",
     ]
     .iter()
     .any(|word| line.contains(word))

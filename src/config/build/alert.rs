@@ -109,6 +109,9 @@ fn webhook(text: &str) -> Result<(Endpoint, String), String> {
         .split_once('?')
         .map_or((text, None), |(a, q)| (a, Some(q)));
     let endpoint = names::endpoint(address)?;
+    if query.is_some_and(|query| query.contains('#')) {
+        return Err("an http:// or https:// URL without fragment".to_owned());
+    }
     // As it is written: a slash at the end may matter to who listens there.
     let path = address
         .split_once("://")

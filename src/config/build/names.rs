@@ -1,6 +1,6 @@
 //! Parsers of single texts: names, addresses, header fields, URLs. Each says what it expected.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,12 +10,16 @@ use http::header::{self, HeaderName, HeaderValue};
 use jiff::tz::TimeZone;
 
 use super::NAME_BYTES_MAX;
+use crate::config::file::read::{authority, has_credentials};
 use crate::config::resolved::LedgerUrl;
 use crate::config::route::Endpoint;
 use crate::config::template::JsonPointer;
 
 /// Label values that mean something else: no route matched, the route was removed.
 const TAKEN_NAMES: [&str; 2] = ["none", "gone"];
+
+/// The longest part of a host's name (RFC 1035, 2.3.4).
+const LABEL_BYTES_MAX: usize = 63;
 
 /// Fields that frame a message, steer a connection, or are the gateway's own.
 const RESERVED: [HeaderName; 14] = [
@@ -150,7 +154,7 @@ pub(super) fn prefix(text: &str) -> Result<Arc<str>, String> {
     }
 }
 
-/// An `http` or `https` URL without credentials, query and fragment.
+/// An `http` or `https` URL without credentials, query, fragment and places to fill in.
 pub(in crate::config) fn endpoint(text: &str) -> Result<Endpoint, String> {
     let form = || "an http:// or https:// URL, such as http://127.0.0.1:9000".to_owned();
     let (scheme, rest) = text.split_once("://").ok_or_else(form)?;
@@ -165,25 +169,34 @@ pub(in crate::config) fn endpoint(text: &str) -> Result<Endpoint, String> {
         }
         _ => return Err(form()),
     };
-    if rest.contains(['@', '?', '#']) {
+    if has_credentials(text) {
         return Err(format!(
-            "{}, without credentials, query or fragment",
+            "{}, without user and password; send them as a field, Authorization in \
+             `upstream.headers` (in `headers` beside it for an alert or a reversal)",
             form()
         ));
+    }
+    if rest.contains(['?', '#']) {
+        return Err(format!("{}, without query or fragment", form()));
+    }
+    if !rest.is_ascii() || rest.contains(['{', '}']) {
+        return Err(format!("{}, percent-encoded", form()));
     }
     let uri: Uri = text.parse().map_err(|_| form())?;
     let host = uri
         .host()
-        .filter(|host| !host.is_empty())
+        .filter(|host| is_host(host))
         .ok_or_else(form)?
         .to_ascii_lowercase();
     let default = if https { 443 } else { 80 };
-    let port = match uri.authority().and_then(http::uri::Authority::port) {
-        Some(port) if port.as_u16() == 0 => return Err(form()),
-        Some(port) => port.as_u16(),
-        // `host:` and `host:99999` have a colon past the brackets but no port.
-        None if rest.split('/').next().is_some_and(has_port_colon) => return Err(form()),
+    let port = match port_of(authority(rest)) {
         None => default,
+        // `host:`, `host:+80` and `host:99999` have a colon past the brackets but no port.
+        Some(port) => (port.bytes().all(|b| b.is_ascii_digit()))
+            .then(|| port.parse().ok())
+            .flatten()
+            .filter(|port| *port != 0)
+            .ok_or_else(form)?,
     };
     let authority = if port == default {
         host.clone()
@@ -199,11 +212,24 @@ pub(in crate::config) fn endpoint(text: &str) -> Result<Endpoint, String> {
     })
 }
 
-fn has_port_colon(authority: &str) -> bool {
-    authority
-        .rsplit(']')
-        .next()
-        .is_some_and(|after| after.contains(':'))
+fn port_of(authority: &str) -> Option<&str> {
+    let after = authority.rsplit(']').next()?;
+    after.split_once(':').map(|(_, port)| port)
+}
+
+/// Whether an address or a name can be dialled: one that ends in a number is an address.
+fn is_host(host: &str) -> bool {
+    if let Some(six) = host.strip_prefix('[') {
+        let six = six.strip_suffix(']');
+        return six.is_some_and(|six| six.parse::<Ipv6Addr>().is_ok());
+    }
+    let mut labels = host.strip_suffix('.').unwrap_or(host).split('.');
+    let is_label = |label: &str| (1..=LABEL_BYTES_MAX).contains(&label.len());
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let is_number = |label: &str| label.bytes().all(|b| b.is_ascii_digit());
+    let numbered = labels.clone().next_back().is_some_and(is_number);
+    labels.all(|label| is_label(label) && label.chars().all(is_plain))
+        && (!numbered || host.parse::<Ipv4Addr>().is_ok())
 }
 
 #[cfg(test)]
@@ -230,7 +256,26 @@ mod tests {
             ("http://tool:", None),
             ("http://tool:0", None),
             ("http://tool:99999", None),
+            ("http://tool:+80", None),
+            ("http://tool:080", Some("http://tool")),
+            ("http://tool.:8080", Some("http://tool.:8080")),
+            ("http://tool_1.a-b", Some("http://tool_1.a-b")),
+            ("http://tool/@scope/a@b", Some("http://tool/@scope/a@b")),
+            ("http://tool..b", None),
+            ("http://.", None),
+            ("http://a,b", None),
+            ("http://[::zz]", None),
+            ("http://1.2.3.999", None),
+            ("http://1.2.3", None),
+            ("unix:/run/tool", None),
+            ("http+unix://tool", None),
+            ("//tool", None),
             ("http://user@tool", None),
+            ("http://user:pw@tool", None),
+            ("http://@tool", None),
+            ("http://tool\\@other", None),
+            ("http://tool/{call_id}", None),
+            ("http://tool/\u{fc}", None),
             ("http://tool?x=1", None),
             ("http://tool/#x", None),
             ("http://to ol", None),

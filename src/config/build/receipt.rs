@@ -80,9 +80,8 @@ impl Builder<'_> {
     }
 
     fn pointer(&mut self, scope: &Scope<'_>, key: &str, default: &str) -> JsonPointer {
-        self.parsed(scope, key, names::pointer).unwrap_or_else(|| {
-            JsonPointer::parse(default).expect("a default pointer begins with a slash")
-        })
+        self.parsed(scope, key, names::pointer)
+            .unwrap_or_else(|| default_pointer(default))
     }
 
     fn result_pointers(&mut self, scope: &Scope<'_>) -> ResultPointers {
@@ -163,6 +162,10 @@ fn names_the_call(template: &Template) -> bool {
     template.names(&Part::CallId) || template.names(&Part::IdempotencyKey)
 }
 
+fn default_pointer(text: &str) -> JsonPointer {
+    JsonPointer::parse(text).expect("a default pointer begins with a slash")
+}
+
 fn template(text: &str) -> Result<Template, String> {
     Template::parse(text)
         .map_err(|name| format!("{{call_id}} or {{idempotency_key}} instead of {{{name}}}"))
@@ -170,8 +173,13 @@ fn template(text: &str) -> Result<Template, String> {
 
 /// A URL's place, if the text begins with one, and the path.
 pub(super) fn place_of(text: &str) -> Result<(Option<Endpoint>, &str), String> {
-    let Some(at) = text.find("://") else {
-        return Ok((None, text));
+    // A path may hold a URL, but it is none: `//host/path` would be asked of the upstream.
+    let at = match text.find("://") {
+        _ if text.starts_with("//") => {
+            return Err("a path with one slash in front, or an http:// or https:// URL".to_owned());
+        }
+        Some(at) if !text.starts_with('/') => at,
+        Some(_) | None => return Ok((None, text)),
     };
     let slash = text[at + 3..]
         .find('/')
@@ -191,7 +199,8 @@ fn receipt_url(text: &str) -> Result<(Option<Endpoint>, Template), String> {
         .replace("{call_id}", "x")
         .replace("{idempotency_key}", "x");
     if braces || !path.starts_with('/') || PathAndQuery::try_from(example.as_str()).is_err() {
-        let form = "a path such as /receipts/{call_id}, or an http:// or https:// URL with one";
+        let form = "a path such as /receipts/{call_id}, or an http:// or https:// URL with one, \
+                    without fragment";
         return Err(form.to_owned());
     }
     Ok((endpoint, template))

@@ -155,8 +155,8 @@ fn undo_url(text: &str) -> Result<(Option<Endpoint>, UndoTemplate), String> {
     if sound {
         Ok((endpoint, template))
     } else {
-        let form =
-            "a path such as /orders/{call_id}/cancel, or an http:// or https:// URL with one";
+        let form = "a path such as /orders/{call_id}/cancel, or an http:// or https:// URL \
+                    with one, without fragment";
         Err(form.to_owned())
     }
 }

@@ -147,7 +147,9 @@ impl<'a> Reader<'a> {
     }
 
     fn scalar(&mut self, tree: &Tree, kind: &'static Kind, path: &Path) -> Value {
-        if let (Kind::Secret(_), Tree::Text(text)) = (kind, tree) {
+        if let Tree::Text(text) = tree
+            && (matches!(kind, Kind::Secret(_)) || has_credentials(text))
+        {
             self.secrets.extend(
                 text.lines()
                     .filter(|line| !line.is_empty())
@@ -231,6 +233,19 @@ impl<'a> Reader<'a> {
         self.mistakes.push(Mistake::value(path, message));
         Value::Bad
     }
+}
+
+/// Whether a URL names a user, and perhaps a password.
+#[must_use]
+pub fn has_credentials(text: &str) -> bool {
+    let rest = text.split_once("://").map(|(_, rest)| rest);
+    rest.is_some_and(|rest| authority(rest).contains('@'))
+}
+
+/// Host and port of a URL whose scheme is taken off.
+#[must_use]
+pub fn authority(rest: &str) -> &str {
+    rest.split(['/', '?', '#']).next().unwrap_or(rest)
 }
 
 fn whole(tree: &Tree, filled: bool) -> Option<u64> {

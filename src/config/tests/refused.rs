@@ -4,6 +4,7 @@ use super::*;
 
 mod rules;
 mod tags;
+mod targets;
 
 /// `line:column path: message` of the only mistake.
 #[track_caller]
