@@ -1,4 +1,4 @@
-//! Addresses that name no tool.
+//! Addresses that name no tool, and pointers that point at nothing.
 
 use super::{check, read, with_route};
 
@@ -84,4 +84,18 @@ fn a_path_may_hold_a_url_and_an_at() {
         let text = with_route(&format!("receipt: {{ url: \"{url}\" }}"));
         assert!(read(&text).is_ok(), "{url}");
     }
+}
+
+#[test]
+fn the_whole_receipt_is_neither_its_call_id_nor_its_fields() {
+    let id = with_route("receipt: { call_id: \"\" }");
+    let way_out = "an id that is not in a receipt is not compared";
+    check(&id, "4:25 routes[0].receipt.call_id", way_out);
+    for key in ["headers", "encoding"] {
+        let text = with_route(&format!("receipt: {{ result: {{ {key}: \"\" }} }}"));
+        check(&text, "4:", "a JSON pointer to a field");
+    }
+    // A receipt may be a word, and its own result.
+    let whole = "receipt: { state: \"\", result: { status: \"\", body: \"\" } }";
+    assert!(read(&with_route(whole)).is_ok());
 }
