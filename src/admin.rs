@@ -24,11 +24,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use http::{StatusCode, header};
+use http::{Method, StatusCode, header};
+use http_body_util::{BodyExt as _, LengthLimitError};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -49,6 +51,9 @@ use problem::Problem;
 
 /// The longest an answer may take; a ledger that does not answer by then is in trouble.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a request's body may take to arrive; it has a few packets.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
 
 /// The largest request body taken: a filter and a reason.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -118,11 +123,13 @@ impl TokenDigest {
 
 /// Everything the operator's listener answers.
 pub fn router(admin: Arc<Admin>) -> Router {
+    let in_time = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, ANSWER_WITHIN);
     let open = Router::new()
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))
-        .route("/openapi.json", get(openapi::document));
+        .route("/openapi.json", get(openapi::document))
+        .layer(in_time);
     let guarded = Router::new()
         .route("/api/v1/calls/{id}", get(api::call))
         .route("/api/v1/calls/{id}/why", get(why::why))
@@ -136,6 +143,9 @@ pub fn router(admin: Arc<Admin>) -> Router {
             shed::ANSWERS_AT_ONCE,
             Arc::clone(&admin.metrics),
         ))
+        .layer(in_time)
+        // In front of both: who sends slowly takes nobody's place, and is told what was slow.
+        .layer(middleware::from_fn(arrived))
         .layer(middleware::from_fn(operator::name))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&admin),
@@ -148,10 +158,6 @@ pub fn router(admin: Arc<Admin>) -> Router {
     ));
     open.merge(guarded)
         .layer(RequestBodyLimitLayer::new(BODY_BYTES_MAX))
-        .layer(TimeoutLayer::with_status_code(
-            StatusCode::GATEWAY_TIMEOUT,
-            ANSWER_WITHIN,
-        ))
         .layer(middleware::map_response(in_our_words))
         .merge(streaming)
         .method_not_allowed_fallback(wrong_method)
@@ -179,6 +185,44 @@ async fn with_token(State(admin): State<Arc<Admin>>, request: Request, next: Nex
         .headers_mut()
         .insert(header::WWW_AUTHENTICATE, wants);
     refusal
+}
+
+/// Lets a request through when its body is there; a question has none that anybody reads.
+async fn arrived(request: Request, next: Next) -> Result<Response, Problem> {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Ok(next.run(request).await);
+    }
+    let (head, body) = request.into_parts();
+    match tokio::time::timeout(BODY_WITHIN, body.collect()).await {
+        Ok(Ok(body)) => {
+            let body = Body::from(body.to_bytes());
+            Ok(next.run(Request::from_parts(head, body)).await)
+        }
+        Ok(Err(error)) if is_too_long(&error) => Err(too_large()),
+        Ok(Err(_)) => {
+            let detail = "The body broke off. Send the request again.";
+            Err(Problem::new(Code::BadRequest, detail).because("unreadable"))
+        }
+        Err(_) => {
+            let detail = format!(
+                "The body did not arrive within {} s, and nothing was done. Send the request \
+                 again.",
+                BODY_WITHIN.as_secs()
+            );
+            Err(Problem::new(Code::RequestTimeout, detail))
+        }
+    }
+}
+
+fn is_too_long(error: &axum::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        if error.is::<LengthLimitError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }
 
 /// The token of an `Authorization` value; the scheme's case does not matter (RFC 9110).

@@ -104,3 +104,31 @@ async fn a_body_that_cannot_be_used_is_told_with_the_reason() {
         got.problem(413, Code::BodyTooLarge);
     }
 }
+
+/// A body of which nothing ever comes.
+struct Never;
+
+impl http_body::Body for Never {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_arrive_is_told_as_slow() {
+    let admin = admin(Shelf::default(), None);
+    for target in with_json() {
+        let request = post(&target, "application/json", Body::new(Never));
+        let answer = ask(&admin, request).await;
+        let detail = answer.problem(408, Code::RequestTimeout);
+        assert!(detail.contains("within 10 s"), "{target}: {detail}");
+    }
+    let question = Request::get("/api/v1/dead-letters").body(Body::new(Never));
+    assert_eq!(ask(&admin, question.unwrap()).await.status, 200);
+}
