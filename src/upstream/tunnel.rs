@@ -72,6 +72,11 @@ pub async fn open(
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Opened::Not(held.answer(core, to, response, terms).await);
     }
+    // Nobody has asked for another protocol, and nobody would know what is said in it.
+    if headers::websocket(response.headers()).is_none() {
+        tracing::debug!("a tool switched to another protocol than it was asked for");
+        return Opened::Not(Ended::Unclear(Unclear::Disconnect));
+    }
     let mut fields = response.headers().clone();
     headers::strip_answer(&mut fields);
     match hyper::upgrade::on(response).await {

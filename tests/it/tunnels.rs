@@ -84,6 +84,26 @@ fn c48_a_tool_that_does_not_switch_answers_a_plain_request() {
 }
 
 #[test]
+fn a_tool_that_switches_to_what_nobody_asked_for_gives_no_tunnel() {
+    for switch in [
+        "Connection: Upgrade\r\nUpgrade: h2c\r\n",
+        "Connection: Upgrade\r\nUpgrade: websocket, h2c\r\n",
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n",
+        "Connection: Upgrade\r\n",
+        "Upgrade: websocket\r\n",
+    ] {
+        let head = format!("HTTP/1.1 101 Switching Protocols\r\n{switch}\r\n");
+        let act = Act::read_all().say(&head).say("hello").echo();
+        let world = plain(Script::new().otherwise(act));
+        let answer = world.call(&wish("other"));
+        answer.problem(502, "tool-disconnected");
+        assert_eq!(answer.field("upgrade"), None, "{switch}");
+        assert_eq!(world.tool.wait_gone(1), Cut::Reset, "{switch}");
+        assert_eq!(world.tool.a(), 1, "a wish for a tunnel is not repeated");
+    }
+}
+
+#[test]
 fn c48_a_tool_that_never_answers_a_wish_ends_it_at_the_attempt_timeout() {
     let world = plain(Script::new().otherwise(Act::read_all().hang()));
     let began = Instant::now();
