@@ -101,6 +101,12 @@ fn inner(route: &Route, status: StatusCode, headers: &HeaderMap, body: &[u8]) ->
 /// A refusal of a gateway: nothing was sent by it, which is not yet to say that the call is over.
 fn refused(status: StatusCode, body: &[u8]) -> Outcome {
     match status {
+        // It knows the call, was sent it before, and only cannot show its answer now.
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+            if may_have_arrived(body) =>
+        {
+            Outcome::Answered(Reading::Pending(status))
+        }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             Outcome::NotSent(NotSent::Refused)
         }
@@ -116,11 +122,14 @@ fn refused(status: StatusCode, body: &[u8]) -> Outcome {
     }
 }
 
-/// Whether a problem says that the tool may have been sent the call.
+/// Whether a problem says that the tool was sent the call, or may have been.
 fn may_have_arrived(body: &[u8]) -> bool {
     let at = JsonPointer::parse("/sent").expect("it is one");
     let sent = Json::read(body).and_then(|problem| problem.text(&at));
-    sent.ok().flatten().as_deref() == Some(Sent::Maybe.as_str())
+    let sent = sent.ok().flatten();
+    [Sent::Maybe, Sent::Yes]
+        .map(|sent| Some(sent.as_str()))
+        .contains(&sent.as_deref())
 }
 
 /// Whether a 409 is certainly none of those that leave the call open.

@@ -128,6 +128,27 @@ fn the_word_of_an_inner_gateway_counts_before_its_status() {
     }
 }
 
+/// An inner gateway that cannot show a settled call's answer (503 `overloaded`, `sent: yes`) has not
+/// refused the call: taken for that, resends that all meet it would end as "never sent".
+#[test]
+fn a_refusal_of_a_call_that_was_sent_leaves_it_open() {
+    let route = route("callgate");
+    for status in [429, 503] {
+        let said = |sent: &str| {
+            let mut answer = answer(status, "refused", "overloaded");
+            answer.body = Bytes::from(format!(r#"{{"code":"overloaded","sent":"{sent}"}}"#));
+            read(&route, &answer)
+        };
+        let status = StatusCode::from_u16(status).unwrap();
+        let open = Outcome::Answered(Pending(status));
+        let unsent = Outcome::NotSent(NotSent::Refused);
+        assert_eq!(
+            ["yes", "maybe", "no", "unknown"].map(said),
+            [open, open, unsent, unsent]
+        );
+    }
+}
+
 #[test]
 fn a_gateways_refusal_stays_one_on_its_way_out() {
     let shown = |word: &str| {
