@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Version};
+use http::{Method, Version};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,6 +22,7 @@ use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
 use crate::upstream::Core;
+use crate::upstream::fields::Fields;
 use crate::upstream::headers::{Caller, Node};
 
 pub mod accept;
@@ -146,7 +147,7 @@ pub struct Request<B = Bytes> {
     /// The host in the target, when it names one; then the `Host` field does not count.
     pub authority: Option<Arc<str>>,
     /// Its header fields as they arrived.
-    pub headers: HeaderMap,
+    pub headers: Fields,
     /// Its body.
     pub body: B,
     /// Where the caller sits.

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Uri, Version};
+use http::{Method, Uri, Version};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::id::{CallId, ClientName, IdSource};
@@ -22,6 +22,7 @@ use crate::flow::told::{Problem, Told};
 use crate::flow::{Prefer, Watch};
 use crate::ledger::view::CallView;
 use crate::telemetry::metrics::RouteMetrics;
+use crate::upstream::fields::Fields;
 use crate::upstream::headers::Caller;
 
 mod answer;
@@ -35,6 +36,7 @@ mod hush;
 mod identify;
 pub mod line;
 pub mod listener;
+mod plain;
 mod receipts;
 mod reply;
 mod seat;
@@ -68,7 +70,7 @@ pub trait Door: Send + Sync + 'static {
 
     /// Whose request this is; `None` when its key is missing or wrong. The key is taken out of
     /// `headers`, so that it goes no further.
-    fn client(&self, headers: &mut HeaderMap) -> Option<ClientName>;
+    fn client(&self, headers: &mut Fields) -> Option<ClientName>;
 
     /// Whether the request may come in: rate limits, a full ledger, a missing idempotency key.
     ///
@@ -119,7 +121,7 @@ pub struct Knock<'a, R> {
     /// Its method.
     pub method: &'a Method,
     /// Its header fields, as they arrived.
-    pub headers: &'a HeaderMap,
+    pub headers: &'a Fields,
 }
 
 /// A request that was let in. `B` is its body: collected, or still arriving. Large, and handed
@@ -141,7 +143,7 @@ pub struct Request<R, B> {
     pub uri: Uri,
     /// Its header fields as they arrived, less `Expect`, and with a `Connection` that nominates no
     /// field a call needs.
-    pub headers: HeaderMap,
+    pub headers: Fields,
     /// Its body.
     pub body: B,
     /// Where the caller sits.

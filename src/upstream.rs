@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use crate::clock::{Clock, Wheel};
 
 pub mod addresses;
+pub mod fields;
 pub mod headers;
 pub(crate) mod json;
 pub mod receipt;
@@ -35,7 +36,7 @@ mod exchange;
 pub mod fuzzing;
 mod hook;
 mod http2;
-mod lines;
+pub mod lines;
 mod payload;
 mod plain;
 mod pool;

@@ -127,7 +127,7 @@ fn key_of_a_template(bencher: Bencher) {
         method: Method::POST,
         target: "/tool".parse().expect("a path"),
         authority: None,
-        headers: fields(),
+        headers: fields().into(),
         body: Bytes::from_static(BODY),
         caller: Arc::new(Caller::at(Ipv4Addr::LOCALHOST.into())),
         version: Version::HTTP_11,
@@ -150,7 +150,7 @@ fn reading_a_receipt(bencher: Bencher) {
     let document = br#"{"callId":"ord-1","state":"SUCCESS","result":{"status":200,"body":"{}"}}"#;
     let answer = Answer {
         status: StatusCode::OK,
-        headers: fields(),
+        headers: fields().into(),
         body: Bytes::from_static(document),
         cut: false,
     };

@@ -65,7 +65,7 @@ pub(super) fn check(data: &[u8]) {
     let id = CallId::parse(ID.as_bytes()).expect("a call id");
     let answer = Answer {
         status: case.status,
-        headers,
+        headers: headers.into(),
         body: case.body.clone(),
         cut: false,
     };

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use http::Method;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::code::{Code, Repeat, Sent};
@@ -22,6 +22,7 @@ use crate::flow::{self, Flow, PassBody, Route, Watch};
 use crate::ingress::{Clients, Core, Door, Faced, Found, Knock, Line, Payload, Request};
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Upload;
+use crate::upstream::fields::Fields;
 
 /// What stands behind the callers' door of one process.
 pub(super) struct CallerDoor {
@@ -56,7 +57,7 @@ impl Door for CallerDoor {
         self.flow.routes.find(host, path, method)
     }
 
-    fn client(&self, headers: &mut HeaderMap) -> Option<ClientName> {
+    fn client(&self, headers: &mut Fields) -> Option<ClientName> {
         self.clients.load().recognise(headers)
     }
 

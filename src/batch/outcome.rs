@@ -144,7 +144,7 @@ mod tests {
         }
         let whole = Whole {
             status: StatusCode::from_u16(status).unwrap(),
-            headers,
+            headers: headers.into(),
             body: Bytes::new(),
         };
         told(word, attempts, Shown::Whole(whole))

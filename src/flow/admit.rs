@@ -398,7 +398,7 @@ impl Flow {
     /// The request's fields as every send carries them: what ends at this hop is gone, this hop's
     /// traces are there.
     pub(super) fn prepared<B>(&self, request: &mut Request<B>) -> HeaderMap {
-        let mut fields = std::mem::take(&mut request.headers);
+        let mut fields = std::mem::take(&mut request.headers).into_map();
         let host = request.authority.as_deref();
         if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
             fields.insert(HOST, host);
@@ -406,7 +406,9 @@ impl Flow {
         let hop = Hop {
             node: &self.node,
             version: request.version,
-            forwarded: request.caller.forwarded(fields.get(HOST)),
+            forwarded: request
+                .caller
+                .forwarded(fields.get(HOST).map(HeaderValue::as_bytes)),
         };
         headers::prepare(&mut fields, &request.route.conf.call_id.header, hop);
         fields

@@ -320,7 +320,7 @@ impl Call {
         Outgoing {
             method,
             target: self.request.target.clone(),
-            headers: Arc::new(fields),
+            headers: fields.into(),
             body: Payload::from(self.request.body.clone()),
         }
     }

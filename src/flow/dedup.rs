@@ -235,7 +235,7 @@ pub fn document(body: bytes::Bytes) -> Whole {
     );
     Whole {
         status: http::StatusCode::OK,
-        headers,
+        headers: headers.into(),
         body,
     }
 }

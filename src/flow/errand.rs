@@ -52,7 +52,7 @@ impl Flow {
             method: errand.request.method.clone(),
             target,
             authority: errand.route.conf.matcher.host.clone(),
-            headers: errand.request.headers.clone(),
+            headers: errand.request.headers.clone().into(),
             body: errand.request.body.clone(),
             caller: Arc::new(Caller::at(Ipv4Addr::LOCALHOST.into())),
             version: Version::HTTP_11,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 
 use super::allow::{self, Held, Holding};
@@ -27,14 +27,16 @@ use crate::telemetry::labels::{AttemptResult, Bound, Denied};
 use crate::telemetry::log::{AttemptLine, CallLine};
 use crate::telemetry::metrics::InFlight;
 use crate::upstream::addresses::Reach;
-use crate::upstream::headers::{self, Length, Mark, Trailers};
+use crate::upstream::headers;
 use crate::upstream::{
-    Answer, Core, Destination, Ended, Exchange, Mode, Outgoing, Payload, StreamAnswer, Terms,
-    Upload,
+    Answer, Core, Destination, Ended, Exchange, Mode, StreamAnswer, Terms, Upload,
 };
 
 mod gather;
+mod outward;
 mod tunnel;
+
+use outward::Outward;
 
 /// The body of a request without effects.
 #[derive(Debug)]
@@ -51,9 +53,7 @@ struct Pass<'a> {
     core: &'a Core,
     request: &'a Request<PassBody>,
     target: PathAndQuery,
-    /// Prepared once, stamped per send; shared with the exchange, so that they are copied only when
-    /// they are sent again beside it.
-    fields: Arc<HeaderMap>,
+    outward: Outward,
     deadline: Mono,
     /// When the clock was last read.
     now: Mono,
@@ -88,20 +88,14 @@ impl Flow {
             let problem = allow::overloaded(&self.metrics, Repeat::Safe, Sent::No);
             return request.turned_away(problem, core);
         }
-        let mut trailers = Trailers::of(&request.headers);
-        if matches!(request.body, PassBody::Whole(_)) {
-            trailers.promise_none();
-        }
-        let mut fields = self.prepared(&mut request);
-        trailers.say(&mut fields);
-        let fields = Arc::new(fields);
+        let outward = Outward::of(self, &mut request);
         let total = request.route.conf.policy.timeouts.total;
         let now = core.clock.mono();
         let mut pass = Pass {
             flow: self,
             core,
             target,
-            fields,
+            outward,
             deadline: now.after(total),
             now,
             lines: Vec::with_capacity(1),
@@ -316,40 +310,6 @@ impl Pass<'_> {
         });
     }
 
-    fn outgoing(&mut self, n: u8, cause: Option<Cause>) -> Outgoing {
-        let route = &self.request.route;
-        let (body, length) = match &self.request.body {
-            PassBody::Whole(bytes) => (
-                Payload::from(bytes.clone()),
-                Length::Known(bytes.len() as u64),
-            ),
-            PassBody::Arriving(upload) => (upload.lend(), Length::AsAnnounced),
-        };
-        let mark = Mark {
-            field: &route.conf.call_id.header,
-            call_id: &self.request.call_id,
-            client: &self.request.client,
-            source: self.request.source,
-            attempt: u32::from(n),
-            cause,
-            key: None,
-            traceparent: None,
-        };
-        headers::stamp(
-            Arc::make_mut(&mut self.fields),
-            &mark,
-            &route.sites[self.site].tool,
-            &self.request.method,
-            length,
-        );
-        Outgoing {
-            method: self.request.method.clone(),
-            target: self.target.clone(),
-            headers: Arc::clone(&self.fields),
-            body,
-        }
-    }
-
     /// How long to wait before the request is sent again; `None` when it is not.
     /// The tool's wish raises the wait; one that does not fit into what is left ends it.
     fn repeat_after(
@@ -440,7 +400,7 @@ impl Pass<'_> {
             return;
         }
         CallLine {
-            trace_id: reading::trace_id(&self.fields),
+            trace_id: self.trace_id(),
             clean,
             ..self.request.line(told, &self.lines, self.now)
         }

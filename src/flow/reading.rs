@@ -64,6 +64,9 @@ pub(super) fn is_open(route: &Route, head: &StreamAnswer) -> bool {
 /// The word for an answer that is passed on as the call's end: a gateway's refusal stays one.
 #[must_use]
 pub(super) fn word(route: &Route, shown: &Shown) -> Word {
+    if route.upstream.kind == UpstreamKind::Tool {
+        return Word::Answered;
+    }
     match shown.headers().and_then(|headers| word_of(route, headers)) {
         Some(word) if word == Word::Refused.as_str() => Word::Refused,
         Some(_) | None => Word::Answered,
@@ -73,9 +76,12 @@ pub(super) fn word(route: &Route, shown: &Shown) -> Word {
 /// Whether a gateway made the answer, and so has resent as often as it is worth.
 #[must_use]
 pub(super) fn came_through_a_gateway(shown: &Shown) -> bool {
-    shown
-        .headers()
-        .is_some_and(|headers| headers.contains_key(X_CALL_ATTEMPTS))
+    match shown {
+        Shown::Whole(whole) if !whole.headers.may_tell_of_calls() => false,
+        _ => shown
+            .headers()
+            .is_some_and(|headers| headers.contains_key(X_CALL_ATTEMPTS)),
+    }
 }
 
 /// The outcome word of the callgate that answers on this route.

@@ -130,7 +130,7 @@ pub(super) fn whole(reply: &Reply) -> Option<Whole> {
     match &reply.body {
         Kept::Whole(body) => Some(Whole {
             status: reply.status,
-            headers: reply.headers.clone(),
+            headers: reply.headers.clone().into(),
             body: body.clone(),
         }),
         Kept::Digest { .. } => None,

@@ -15,6 +15,7 @@ use crate::call::code::{Code, Repeat, Sent};
 use crate::call::id::{CallId, IdSource};
 use crate::call::receipt::State;
 use crate::upstream::Tunnel;
+use crate::upstream::fields::Fields;
 
 /// What went wrong while a body was on its way; the text is for the log.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -92,7 +93,7 @@ impl Shown {
 
     /// The fields of an answer of the tool.
     #[must_use]
-    pub const fn headers(&self) -> Option<&HeaderMap> {
+    pub fn headers(&self) -> Option<&HeaderMap> {
         match self {
             Self::Whole(whole) => Some(&whole.headers),
             Self::Stream { headers, .. } => Some(headers),
@@ -116,7 +117,7 @@ pub struct Whole {
     /// Status of the answer.
     pub status: StatusCode,
     /// End-to-end fields of the answer.
-    pub headers: HeaderMap,
+    pub headers: Fields,
     /// The body, byte for byte.
     pub body: Bytes,
 }

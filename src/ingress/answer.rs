@@ -10,16 +10,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::EXPECT;
 use http::request::Parts;
-use http::{Method, Response, Version};
+use http::{Method, Response, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use super::body::{Arriving, Fate, Payload, Reading, collect};
+use super::body::{Arriving, Fate, Payload, Raw, Reading, collect};
 use super::floor::Floor;
 use super::identify;
 use super::reply::problem::SOON;
-use super::reply::{self, Shape};
+use super::reply::{self, ReplyBody, Shape};
 use super::seat::{Requests, Turn};
 use super::tether::{Tether, caught};
 use super::tunnel;
@@ -31,6 +31,7 @@ use crate::call::time::Mono;
 use crate::flow::Prefer;
 use crate::flow::told::{Shown, Told};
 use crate::telemetry::labels::Bound;
+use crate::upstream::fields::Fields;
 use crate::upstream::headers::X_CALL_ID;
 
 mod accepted;
@@ -57,10 +58,27 @@ pub(super) struct Room<D: Door> {
 /// A call's id, and who made it.
 type NamedBy = (CallId, IdSource);
 
+/// The head of a request.
+pub(super) struct Head {
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) version: Version,
+    pub(super) headers: Fields,
+}
+
+/// What is said to a request.
+pub(super) struct Said {
+    /// By the call, or by the gateway itself.
+    pub(super) told: Result<Told, Response<ReplyBody>>,
+    pub(super) shape: Shape,
+    /// Kept until the answer is out.
+    pub(super) turn: Option<Turn>,
+}
+
 /// One request: its head, and its body in the state it is in.
 struct Visit<'a, D: Door> {
     origin: Origin<'a, D>,
-    body: Incoming,
+    body: Raw,
 }
 
 /// A request without its body.
@@ -68,7 +86,7 @@ struct Origin<'a, D: Door> {
     room: &'a Arc<Room<D>>,
     wire: &'a Arc<Wire>,
     /// On the heap: every future it goes through would hold it once more.
-    head: Box<Parts>,
+    head: Box<Head>,
     received: Mono,
 }
 
@@ -91,21 +109,37 @@ struct Underway {
     answered: bool,
 }
 
-/// Answers one request; never fails, since every failure is an answer.
+/// Answers one request that hyper has read; never fails, since every failure is an answer.
 pub(super) async fn answer<D: Door>(
     room: Arc<Room<D>>,
     wire: Arc<Wire>,
     mut request: http::Request<Incoming>,
 ) -> Result<Response<Turned>, Infallible> {
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
-    let mut underway = Underway::begin(&wire, request.body());
+    let (parts, body) = request.into_parts();
+    let head = Box::new(Head::from(parts));
+    let mut said = said(&room, &wire, head, Raw::Arriving(body)).await;
+    if let Ok(told) = &mut said.told {
+        tunnel::arm(told, &wire, upgrade);
+    }
+    Ok(said.response(wire.is_multiplexed()))
+}
+
+/// What is said to one request.
+pub(super) async fn said<D: Door>(
+    room: &Arc<Room<D>>,
+    wire: &Arc<Wire>,
+    head: Box<Head>,
+    body: Raw,
+) -> Said {
+    let mut underway = Underway::begin(wire, &body);
     let mut shape = Shape {
         id_field: X_CALL_ID,
-        head: request.method() == Method::HEAD,
+        head: head.method == Method::HEAD,
         close: false,
-        fragile: (request.version() < Version::HTTP_11).then(|| Arc::clone(&wire)),
+        fragile: (head.version < Version::HTTP_11).then(|| Arc::clone(wire)),
     };
-    let visit = Visit::of(&room, &wire, request);
+    let visit = Visit::of(room, wire, head, body);
     let own = visit.origin.head.uri.path().starts_with(receipts::OWN);
     let (told, turn) = match room.requests.take() {
         None => (Ok(visit.turned_away(&mut shape)), None),
@@ -120,17 +154,33 @@ pub(super) async fn answer<D: Door>(
     shape.close &= !wire.is_multiplexed();
     underway.answered = true;
     drop(underway);
-    let response = match told {
-        Ok(mut told) => {
-            tunnel::arm(&mut told, &wire, upgrade);
-            reply::render(told, shape)
-        }
-        Err(own) => reply::finish(own, &shape),
-    };
-    Ok(Turned::response(response, turn, wire.is_multiplexed()))
+    Said { told, shape, turn }
 }
 
-fn is_small(body: &Incoming) -> bool {
+impl Said {
+    /// As hyper takes it.
+    pub(super) fn response(self, multiplexed: bool) -> Response<Turned> {
+        let Self { told, shape, turn } = self;
+        let response = match told {
+            Ok(told) => reply::render(told, shape),
+            Err(own) => reply::finish(own, &shape),
+        };
+        Turned::response(response, turn, multiplexed)
+    }
+}
+
+impl From<Parts> for Head {
+    fn from(parts: Parts) -> Self {
+        Self {
+            method: parts.method,
+            uri: parts.uri,
+            version: parts.version,
+            headers: parts.headers.into(),
+        }
+    }
+}
+
+fn is_small(body: &Raw) -> bool {
     body.size_hint()
         .upper()
         .is_some_and(|bytes| bytes <= SMALL_BODY)
@@ -143,8 +193,8 @@ impl<D: Door> Room<D> {
 }
 
 impl Underway {
-    fn begin(wire: &Arc<Wire>, body: &Incoming) -> Self {
-        wire.begin(!body.is_end_stream());
+    fn begin(wire: &Arc<Wire>, body: &Raw) -> Self {
+        wire.begin(!body.is_here());
         Self {
             wire: Arc::clone(wire),
             answered: false,
@@ -162,14 +212,13 @@ impl Drop for Underway {
 }
 
 impl<'a, D: Door> Visit<'a, D> {
-    fn of(room: &'a Arc<Room<D>>, wire: &'a Arc<Wire>, request: http::Request<Incoming>) -> Self {
+    fn of(room: &'a Arc<Room<D>>, wire: &'a Arc<Wire>, head: Box<Head>, body: Raw) -> Self {
         let received = room.settings().clock.mono();
-        let (head, body) = request.into_parts();
         Self {
             origin: Origin {
                 room,
                 wire,
-                head: Box::new(head),
+                head,
                 received,
             },
             body,
@@ -343,7 +392,7 @@ impl<'a, D: Door> Visit<'a, D> {
     /// Gives the body up. A small one that came along with its head hyper throws away, and the
     /// connection goes on; any other ends it.
     fn leave_unread(&self, shape: &mut Shape) {
-        if !self.body.is_end_stream() {
+        if !self.body.is_here() {
             self.origin.wire.uploaded(false);
             let asked = self.origin.head.headers.contains_key(EXPECT);
             shape.close = asked || !is_small(&self.body);
@@ -355,14 +404,15 @@ impl<D: Door> Origin<'_, D> {
     /// The request as the door gets it; its id is made now if the caller sent none.
     fn request<B>(self, guest: Guest<D::Route>, body: B) -> Box<Request<D::Route, B>> {
         let Guest { route, client, id } = guest;
-        let Parts {
+        let Head {
             method,
             uri,
             version,
             mut headers,
-            ..
         } = *self.head;
-        headers.remove(EXPECT);
+        if headers.text().is_none() {
+            headers.remove(EXPECT);
+        }
         let minted = id.is_none();
         let (call_id, source) = id.unwrap_or_else(|| {
             let settings = self.room.settings();

@@ -25,6 +25,14 @@ use crate::upstream::{self, Full};
 /// than any network that can carry a call at all.
 const SLICE: usize = 64 * 1024;
 
+/// A request's body as its connection has it.
+pub(super) enum Raw {
+    /// It came with its head.
+    Whole(Bytes),
+    /// hyper reads it.
+    Arriving(Incoming),
+}
+
 /// The body of a request that is passed on.
 pub enum Payload {
     /// It is small, or its call id had to be looked for in it.
@@ -35,7 +43,7 @@ pub enum Payload {
 
 /// A body that is still arriving.
 pub struct Arriving {
-    body: Incoming,
+    body: Raw,
     /// Bytes that may still come.
     left: usize,
     pace: Pace,
@@ -97,12 +105,52 @@ pub(super) struct Reading {
     pub(super) wire: Arc<Wire>,
 }
 
+impl Raw {
+    /// Whether nothing more of it has to be read off the connection.
+    pub(super) fn is_here(&self) -> bool {
+        match self {
+            Self::Whole(_) => true,
+            Self::Arriving(body) => body.is_end_stream(),
+        }
+    }
+}
+
+impl Body for Raw {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Whole(rest) if rest.is_empty() => Poll::Ready(None),
+            Self::Whole(rest) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(rest))))),
+            Self::Arriving(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(rest) => rest.is_empty(),
+            Self::Arriving(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(rest) => SizeHint::with_exact(rest.len() as u64),
+            Self::Arriving(body) => body.size_hint(),
+        }
+    }
+}
+
 impl Arriving {
-    pub(super) fn new(body: Incoming, reading: Reading, fate: Fate) -> Self {
+    pub(super) fn new(body: Raw, reading: Reading, fate: Fate) -> Self {
         Self::paced(body, reading, fate, 1)
     }
 
-    fn paced(body: Incoming, reading: Reading, fate: Fate, enough: usize) -> Self {
+    fn paced(body: Raw, reading: Reading, fate: Fate, enough: usize) -> Self {
         let Reading {
             core,
             patience,
@@ -244,7 +292,13 @@ impl Pace {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) async fn collect(body: Incoming, reading: Reading) -> Result<Bytes, BodyProblem> {
+pub(super) async fn collect(body: Raw, reading: Reading) -> Result<Bytes, BodyProblem> {
+    if let Raw::Whole(whole) = body {
+        return match whole.len() <= reading.limit {
+            true => Ok(reading.core.bodies.keep(whole)?),
+            false => Err(BodyProblem::TooLarge),
+        };
+    }
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }

@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use super::Settings;
 use super::cores::Core;
 use super::listener::Gate;
+use super::plain::Dates;
 use super::reply::SLOW_HEAD;
 use super::seat::Seat;
 use super::streams::Excess;
@@ -45,6 +46,8 @@ pub(super) struct Floor {
     tick: Duration,
     bounds: Bounds,
     pub(super) settings: Arc<Settings>,
+    /// What the plain server writes into `Date`.
+    pub(super) dates: Dates,
     /// Connections are asked to leave with their next answer.
     pub(super) leaving: CancellationToken,
     /// Lines about HTTP/2 callers that were cut off.
@@ -101,6 +104,7 @@ impl Floor {
             now: Arc::new(AtomicU32::new(1)),
             tick,
             bounds,
+            dates: Dates::new(settings.clock.clone()),
             settings,
             leaving: CancellationToken::new(),
             abuse: Mutex::default(),

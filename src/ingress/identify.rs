@@ -6,13 +6,14 @@
 
 use http::header::{HOST, HeaderName};
 use http::uri::Authority;
-use http::{HeaderMap, Uri, Version};
+use http::{Uri, Version};
 
 use crate::call::id::{CallId, CallIdError, IdSource};
 use crate::call::time::Wall;
 use crate::config::template::JsonPointer;
 use crate::entropy::Minter;
 use crate::telemetry::log::escaped;
+use crate::upstream::fields::Fields;
 use crate::upstream::headers::X_CALL_ID_SOURCE;
 use crate::upstream::json::{Json, Trouble};
 
@@ -34,16 +35,24 @@ pub(super) enum IdProblem {
 }
 
 /// The host a request is for: the target's, or the `Host` field.
-pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
-    uri.authority().map_or_else(
-        || headers.get(HOST).and_then(|host| host.to_str().ok()),
-        |authority| Some(authority.as_str()),
-    )
+pub(super) fn host<'a>(uri: &'a Uri, headers: &'a Fields) -> Option<&'a str> {
+    if let Some(authority) = uri.authority() {
+        return Some(authority.as_str());
+    }
+    match headers.text() {
+        Some(text) => std::str::from_utf8(text.host())
+            .ok()
+            .filter(|host| host.is_ascii()),
+        None => headers.get(HOST)?.to_str().ok(),
+    }
 }
 
 /// Whether the `Host` field is there as often as HTTP/1 demands, and names a host (RFC 9112,
 /// section 3.2).
-pub(super) fn host_is_sound(version: Version, headers: &HeaderMap) -> bool {
+pub(super) fn host_is_sound(version: Version, headers: &Fields) -> bool {
+    if let Some(text) = headers.text() {
+        return is_host(text.host());
+    }
     let mut lines = headers.get_all(HOST).iter();
     match (lines.next(), lines.next()) {
         (Some(host), None) => is_host(host.as_bytes()),
@@ -55,6 +64,10 @@ pub(super) fn host_is_sound(version: Version, headers: &HeaderMap) -> bool {
 /// Whether a field names a host, perhaps with a port; it may be empty. The plain names of nearly
 /// all requests are told by their letters, others by the library that reads targets.
 fn is_host(field: &[u8]) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+    if field.iter().copied().all(is_plain) {
+        return true;
+    }
     let Ok(text) = std::str::from_utf8(field) else {
         return false;
     };
@@ -62,7 +75,6 @@ fn is_host(field: &[u8]) -> bool {
         Some((name, port)) => (name, Some(port)),
         None => (text, None),
     };
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
     if name.bytes().all(is_plain) {
         let fits = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
         return port.is_none_or(|port| !name.is_empty() && !port.starts_with('+') && fits(port));
@@ -76,9 +88,20 @@ fn is_host(field: &[u8]) -> bool {
 
 /// The call id in the head, and who made it.
 pub(super) fn from_headers(
-    headers: &HeaderMap,
+    headers: &Fields,
     name: &HeaderName,
 ) -> Result<Option<(CallId, IdSource)>, IdProblem> {
+    let parsed =
+        |value: &[u8]| CallId::parse(value).map_err(|why| IdProblem::Header(why, escaped(value)));
+    if let Some(text) = headers.text() {
+        let mut lines = text.all(name);
+        return match (lines.next(), lines.next()) {
+            (None, _) => Ok(None),
+            // An ordinary head says nothing of who made it.
+            (Some(value), None) => Ok(Some((parsed(value)?, IdSource::Client))),
+            (Some(_), Some(_)) => Err(IdProblem::Twice),
+        };
+    }
     let mut lines = headers.get_all(name).iter();
     let Some(value) = lines.next() else {
         return Ok(None);
@@ -86,8 +109,7 @@ pub(super) fn from_headers(
     if lines.next().is_some() {
         return Err(IdProblem::Twice);
     }
-    let id = CallId::parse(value.as_bytes())
-        .map_err(|why| IdProblem::Header(why, escaped(value.as_bytes())))?;
+    let id = parsed(value.as_bytes())?;
     let by_gateway = headers
         .get(&X_CALL_ID_SOURCE)
         .is_some_and(|source| source == "gateway");

@@ -95,7 +95,9 @@ pub(super) fn render(told: Told, shape: Shape) -> Response<ReplyBody> {
     let switches = matches!(shown, Shown::Tunnel(_));
     let (mut status, mut headers, body) = match shown {
         Shown::Whole(mut whole) => {
-            remove_own(&mut whole.headers);
+            if whole.headers.may_tell_of_calls() {
+                remove_own(&mut whole.headers);
+            }
             whole_parts(whole, shape.head)
         }
         Shown::Stream {
@@ -183,7 +185,7 @@ fn whole_parts(whole: Whole, head: bool) -> (StatusCode, HeaderMap, ReplyBody) {
         // hyper writes the length of what is really sent.
         headers.remove(CONTENT_LENGTH);
     }
-    (status, headers, ReplyBody::Whole(body))
+    (status, headers.into_map(), ReplyBody::Whole(body))
 }
 
 /// The call is on record: where its end will be told.
@@ -266,7 +268,7 @@ pub(super) fn receipt_link(id: &CallId) -> String {
     link
 }
 
-fn attempts_value(attempts: u32) -> HeaderValue {
+pub(super) fn attempts_value(attempts: u32) -> HeaderValue {
     match SMALL.get(attempts as usize) {
         Some(text) => HeaderValue::from_static(text),
         None => HeaderValue::from(attempts),

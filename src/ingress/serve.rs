@@ -1,22 +1,25 @@
 //! Serves one connection: HTTP/1 or HTTP/2 by its first bytes, until either side ends it.
 //!
-//! HTTP/1 goes to hyper's own server; the version-detecting one would cost every connection a
-//! buffer and a branch per read. A connection that switches protocols goes on as a tunnel
-//! (`tunnel`), in the same place and under the same eyes.
+//! HTTP/1 goes to the plain server (`plain`) first, and to hyper's as soon as something is not plain.
+//! A connection that switches protocols goes on as a tunnel (`tunnel`), in the same place and under
+//! the same eyes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Response;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::Door;
-use super::answer::{Room, answer};
+use super::answer::{Room, Turned, answer};
 use super::hush::Hushed;
+use super::plain::{self, Left};
 use super::seat::Seat;
 use super::streams::{Excess, Taken};
 use super::wire::{Socket, Wire};
@@ -109,11 +112,35 @@ async fn sniff<D: Door>(room: &Room<D>, wire: &Wire) -> Spoken {
 }
 
 async fn serve_http1<D: Door>(room: Arc<Room<D>>, wire: Arc<Wire>) {
-    let io = TokioIo::new(Socket::new(Arc::clone(&wire)));
+    let mut socket = Socket::new(Arc::clone(&wire));
+    // Large, and kept for as long as the connection is.
+    if let Left::Odd { read, answer } = Box::pin(plain::serve(&room, &wire, &mut socket)).await {
+        socket.put_back(read);
+        serve_by_hyper(room, wire, socket, answer).await;
+    }
+}
+
+/// `made`: the answer to the first request that hyper reads, where there is one already.
+async fn serve_by_hyper<D: Door>(
+    room: Arc<Room<D>>,
+    wire: Arc<Wire>,
+    socket: Socket,
+    made: Option<Response<Turned>>,
+) {
+    let io = TokioIo::new(socket);
     let (of_requests, settings) = (Arc::clone(&room), Arc::clone(room.settings()));
     let (of_tunnel, core) = (Arc::clone(&wire), room.floor.core.clone());
-    let service =
-        service_fn(move |request| answer(Arc::clone(&of_requests), Arc::clone(&wire), request));
+    let made = Mutex::new(made);
+    let service = service_fn(move |request| {
+        let made = made.lock().take();
+        let (room, wire) = (Arc::clone(&of_requests), Arc::clone(&wire));
+        async move {
+            match made {
+                Some(made) => Ok(made),
+                None => answer(room, wire, request).await,
+            }
+        }
+    });
     let connection = http1_builder(&settings.limits).serve_connection(io, service);
     let ended = Hushed::new(connection.with_upgrades()).await;
     if let Err(error) = ended

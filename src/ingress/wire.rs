@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -332,6 +333,8 @@ pub(super) struct Socket {
     wire: Arc<Wire>,
     /// Bytes thrown away while closing; `None` while open.
     lingering: Option<usize>,
+    /// Read before, by the plain server: comes first.
+    ahead: Bytes,
     /// What is read, frame by frame (HTTP/2).
     frames: Option<Frames>,
 }
@@ -342,8 +345,15 @@ impl Socket {
         Self {
             wire,
             lingering: None,
+            ahead: Bytes::new(),
             frames,
         }
+    }
+
+    /// Puts back what was read and not answered. Where the connection stands was noted when it
+    /// came.
+    pub(super) fn put_back(&mut self, read: Bytes) {
+        self.ahead = read;
     }
 
     /// Counts what only wants an acknowledgement.
@@ -369,6 +379,11 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.ahead.is_empty() {
+            let now = self.ahead.len().min(buf.remaining());
+            buf.put_slice(&self.ahead.split_to(now));
+            return Poll::Ready(Ok(()));
+        }
         let wire = &self.wire;
         wire.before_read();
         let before = buf.filled().len();

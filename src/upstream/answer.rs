@@ -6,11 +6,12 @@
 //! finds no room among the bodies held (`limits.bodies`) fares like one that is too long.
 
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
-use http::{HeaderMap, StatusCode};
 
 use super::Core;
 use super::exchange::{Ended, Mode, Terms};
+use super::fields::Fields;
 use super::headers;
 use super::pool::Lease;
 use super::reading::{Now, Reading, Source, Trouble};
@@ -23,7 +24,7 @@ pub struct Answer {
     /// 200..=999; informational heads never end an exchange.
     pub status: StatusCode,
     /// All fields but hop-by-hop ones, and without a `Content-Length` the body speaks for itself.
-    pub headers: HeaderMap,
+    pub headers: Fields,
     /// The body; empty for HEAD, 204 and 304.
     pub body: Bytes,
     /// Only of a 5xx: the body was longer than could be kept and ends early.
@@ -33,7 +34,7 @@ pub struct Answer {
 /// The head of an answer.
 pub(super) struct Head {
     pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
+    pub(super) headers: Fields,
 }
 
 /// Why what arrived is no answer.
@@ -86,8 +87,10 @@ pub(super) fn at_once(
         return Err(Box::new((lease, parts, body)));
     };
     let bodiless = head_only || parts.status == StatusCode::NOT_MODIFIED;
-    // Of known length, so no trailers follow, whatever the mode.
-    clean(&mut parts.headers, bodiless, Mode::Collect);
+    if parts.headers.text().is_none() {
+        // Of known length, so no trailers follow, whatever the mode.
+        clean(&mut parts.headers, bodiless, Mode::Collect);
+    }
     lease.finish(!parts.status.is_server_error());
     Ok(whole(parts, bytes, false))
 }
@@ -143,7 +146,7 @@ pub(super) async fn receive(
 }
 
 /// Removes what concerns only this connection; the announced length of the body, if any.
-fn clean(headers: &mut HeaderMap, bodiless: bool, mode: Mode) -> Option<u64> {
+fn clean(headers: &mut Fields, bodiless: bool, mode: Mode) -> Option<u64> {
     if headers.contains_key(TRANSFER_ENCODING) {
         // Framing went by the transfer coding; a length beside it is at best a leftover.
         headers.remove(CONTENT_LENGTH);
@@ -181,7 +184,7 @@ fn way(head: &Head, known: Option<u64>, terms: Terms) -> Way {
 }
 
 /// Whether the media type says that the body arrives over time.
-fn is_stream(headers: &HeaderMap) -> bool {
+fn is_stream(headers: &http::HeaderMap) -> bool {
     headers::media_type(headers).eq_ignore_ascii_case(b"text/event-stream")
         || headers::is_grpc(headers)
 }
@@ -285,7 +288,7 @@ fn stream(lease: Lease, parts: Head, reading: Reading, terms: Terms) -> Ended {
     let (body, end) = StreamBody::new(lease, reading, !status.is_server_error(), keep);
     Ended::Streaming(Box::new(StreamAnswer {
         status,
-        headers,
+        headers: headers.into_map(),
         body,
         end,
     }))
@@ -296,7 +299,7 @@ fn whole(parts: Head, body: Bytes, cut: bool) -> Ended {
         status,
         mut headers,
     } = parts;
-    if !body.is_empty() {
+    if !body.is_empty() && headers.text().is_none() {
         // The body's own length goes out with it, whatever was announced.
         headers.remove(CONTENT_LENGTH);
     }
@@ -341,7 +344,7 @@ mod tests {
             ("", false),
         ];
         for (media, expected) in table {
-            let headers = HeaderMap::from_iter([(CONTENT_TYPE, media.parse().unwrap())]);
+            let headers = http::HeaderMap::from_iter([(CONTENT_TYPE, media.parse().unwrap())]);
             assert_eq!(is_stream(&headers), expected, "{media}");
         }
     }

@@ -13,14 +13,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::Method;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::answer::{self, Answer};
 use super::dial::{self, DialError};
+use super::fields::Final;
 use super::http2::{self, Reached, Slot};
 use super::pool::{Conn, Lease, Trust};
 use super::reading::Source;
@@ -39,7 +40,7 @@ pub struct Outgoing {
     /// The tool's path and query ([`super::Tool::target`]).
     pub target: PathAndQuery,
     /// The final fields ([`super::headers::stamp`]); shared with whoever may send them again.
-    pub headers: Arc<HeaderMap>,
+    pub headers: Final,
     /// The body: bytes, or an [`super::Upload`] lent out.
     pub body: Payload,
 }

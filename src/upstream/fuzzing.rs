@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::exchange::Course;
+use super::fields::{self, Final, Written};
 use super::pool::Conn;
 use super::transport::Transport;
 use super::wire::Line;
@@ -111,7 +112,10 @@ pub fn run(script: &Script, by_hyper: bool) -> Outcome {
 async fn exchange(script: Script, by_hyper: bool) -> Outcome {
     let core = Core::start(0, Clock::start());
     let to = nowhere();
-    let (request, mode) = (request(&script), mode(&script));
+    let (mut request, mode) = (request(&script), mode(&script));
+    if mode == Mode::Pass && !by_hyper && !script.head_only {
+        write_out(&mut request);
+    }
     let stage = Arc::new(Mutex::new(Stage::new(script)));
     let line = Line::new(Transport::StandIn(Box::new(Actor(Arc::clone(&stage)))));
     let mut conn = Conn::new(Arc::clone(&line));
@@ -156,7 +160,7 @@ async fn exchange(script: Script, by_hyper: bool) -> Outcome {
 async fn observe(stage: &Mutex<Stage>, ended: Ended) -> Observed {
     match ended {
         Ended::Collected(answer) => {
-            let fields = fields(&answer.headers);
+            let fields = sorted(&answer.headers);
             Observed::Answer(answer.status.as_u16(), fields, answer.body, answer.cut)
         }
         Ended::Streaming(stream) => read(stage, *stream).await,
@@ -178,7 +182,7 @@ async fn read(stage: &Mutex<Stage>, stream: StreamAnswer) -> Observed {
             None => return Observed::Waiting,
             Some(None) => {
                 // An announced length is the tool's to say; a collected answer says its own.
-                return Observed::Answer(status.as_u16(), fields(&headers), all.into(), false);
+                return Observed::Answer(status.as_u16(), sorted(&headers), all.into(), false);
             }
             Some(Some(Err(_))) => return Observed::Broken(status.as_u16(), all.into()),
             Some(Some(Ok(frame))) => {
@@ -207,7 +211,7 @@ async fn unless_silent<F: Future + Unpin>(
     None
 }
 
-fn fields(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
+fn sorted(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
     let mut fields: Vec<_> = headers
         .iter()
         .map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()))
@@ -241,9 +245,22 @@ fn request(script: &Script) -> Outgoing {
             Method::POST
         },
         target: PathAndQuery::from_static("/work?x=1"),
-        headers: Arc::new(headers),
+        headers: headers.into(),
         body: Payload::from(body),
     }
+}
+
+/// As a request without effects is made whose head is passed on as lines.
+fn write_out(outgoing: &mut Outgoing) {
+    let (method, target) = (outgoing.method.as_str(), outgoing.target.as_str());
+    let mut request = format!("{method} {target} HTTP/1.1\r\n").into_bytes();
+    let from = request.len();
+    fields::put_all(&mut request, outgoing.headers.make_mut());
+    request.extend_from_slice(b"\r\n");
+    let fields = from..request.len();
+    request.extend_from_slice(BODY);
+    let request = Bytes::from(request);
+    outgoing.headers = Final::Written(Written { request, fields });
 }
 
 fn nowhere() -> Arc<Destination> {

@@ -18,10 +18,12 @@ use crate::config::route::HostMode;
 mod node;
 mod pause;
 mod trailers;
+mod written;
 
 pub use node::{Caller, Node};
 pub use pause::retry_after;
 pub use trailers::Trailers;
+pub use written::written;
 
 /// Identity of the call, unless the route names another field.
 pub const X_CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
@@ -308,10 +310,7 @@ fn nominated(connection: &HeaderValue) -> impl Iterator<Item = HeaderName> {
 }
 
 fn frame(headers: &mut HeaderMap, method: &Method, length: Length) {
-    let announces = !matches!(
-        *method,
-        Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS | Method::TRACE
-    );
+    let announces = announces(method);
     match length {
         Length::Known(0) if !announces => {
             headers.remove(CONTENT_LENGTH);
@@ -327,6 +326,14 @@ fn frame(headers: &mut HeaderMap, method: &Method, length: Length) {
         }
         Length::AsAnnounced => {}
     }
+}
+
+/// Whether a request says how long its body is also when there is none.
+const fn announces(method: &Method) -> bool {
+    !matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS | Method::TRACE
+    )
 }
 
 /// The bytes of a field that stands exactly once.

@@ -137,7 +137,7 @@ impl Hook {
         Outgoing {
             method: Method::POST,
             target: self.target.clone(),
-            headers: Arc::new(all),
+            headers: all.into(),
             body: Payload::from(body),
         }
     }

@@ -9,6 +9,7 @@
 //! The proof that a request was not sent is the count of the bytes that the kernel took: none.
 //! Deliberately absent: TLS, HTTP/1.0, bodies that are still arriving.
 
+use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,24 +17,28 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http::Method;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use tokio::io::ReadBuf;
 
 use super::exchange::Outgoing;
+use super::fields::{self, FIELD_BYTES, Final};
 use super::headers;
 use super::wire::Line;
 
 mod head;
 
-use head::Parsed;
 pub(super) use head::{HEAD_BYTES_MAX, Head};
+use head::{Parsed, Wish};
 
 /// The longest request written here, body included; one write takes it.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// Room for the line of a field whose name and value are of usual length.
-const FIELD_BYTES: usize = 48;
-
 /// What is read at once of a head: more than most answers have, body included.
-const HEAD_PIECE: usize = 4 * 1024;
+const HEAD_PIECE: usize = 16 * 1024;
+
+thread_local! {
+    /// What a core reads heads into.
+    static PIECES: RefCell<Box<[u8]>> = RefCell::new(vec![0; HEAD_PIECE].into());
+}
 
 /// The most that is read at once of a body.
 const BODY_PIECE: u64 = 64 * 1024;
@@ -82,7 +87,7 @@ struct Request {
 /// A request whose answer's head is awaited.
 struct Asking {
     request: Option<Request>,
-    head_only: bool,
+    wish: Wish,
     buffer: BytesMut,
     /// So many bytes of the buffer are no whole head.
     looked: usize,
@@ -91,7 +96,11 @@ struct Asking {
 /// The request's body, if this client can write the request.
 pub(super) fn body_of(outgoing: &Outgoing) -> Option<&Bytes> {
     let body = outgoing.body.whole()?;
-    let headers = &outgoing.headers;
+    let headers = match &outgoing.headers {
+        Final::Map(headers) => headers,
+        // Nothing else is ever written out beforehand.
+        Final::Written(_) => return Some(body),
+    };
     let length = body.len() as u64;
     let announced = if headers.contains_key(CONTENT_LENGTH) {
         headers::announces_exactly(headers, length)
@@ -125,7 +134,10 @@ pub(super) async fn ask(
             bytes: written(outgoing, body),
             taken: 0,
         }),
-        head_only: outgoing.method == Method::HEAD,
+        wish: Wish {
+            head_only: outgoing.method == Method::HEAD,
+            text: matches!(outgoing.headers, Final::Written(_)),
+        },
         buffer: BytesMut::new(),
         looked: 0,
     };
@@ -134,17 +146,17 @@ pub(super) async fn ask(
 
 /// The request as it goes over the wire.
 fn written(outgoing: &Outgoing, body: &Bytes) -> Bytes {
+    let headers = match &outgoing.headers {
+        Final::Map(headers) => headers,
+        Final::Written(written) => return written.request.clone(),
+    };
     let (method, target) = (outgoing.method.as_str(), outgoing.target.as_str());
-    let room = method.len() + target.len() + outgoing.headers.len() * FIELD_BYTES;
+    let room = method.len() + target.len() + headers.len() * FIELD_BYTES;
     let mut text = Vec::with_capacity(room + body.len() + 16);
     for part in [method, " ", target, " HTTP/1.1\r\n"] {
         text.extend_from_slice(part.as_bytes());
     }
-    for (name, value) in &*outgoing.headers {
-        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-            text.extend_from_slice(part);
-        }
-    }
+    fields::put_all(&mut text, headers);
     text.extend_from_slice(b"\r\n");
     text.extend_from_slice(body);
     Bytes::from(text)
@@ -169,6 +181,20 @@ impl Request {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// The same through what its core reads heads into: what waits for one holds no buffer, and
+    /// what was read takes no more room than it needs.
+    fn poll_piece(&self, cx: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<()>> {
+        PIECES.with_borrow_mut(|piece| {
+            let mut read = ReadBuf::new(piece);
+            ready!(self.line.poll_read_into(cx, &mut read))?;
+            if read.filled().is_empty() {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            buffer.extend_from_slice(read.filled());
+            Poll::Ready(Ok(()))
+        })
     }
 
     /// Reads something; the end of the connection is an error.
@@ -198,9 +224,8 @@ impl Asking {
                 // An answer may come before the request is read to its end.
                 Poll::Pending => {}
             }
-            self.buffer.reserve(HEAD_PIECE);
-            ready!(request.poll_read(cx, &mut self.buffer)).map_err(Failure::Broken)?;
-            match head::parse(&mut self.buffer, self.looked, self.head_only) {
+            ready!(request.poll_piece(cx, &mut self.buffer)).map_err(Failure::Broken)?;
+            match head::parse(&mut self.buffer, self.looked, self.wish) {
                 Parsed::Partial => self.looked = self.buffer.len(),
                 Parsed::Odd => break,
                 Parsed::Whole(head) => return Poll::Ready(Ok(self.answered(head))),

@@ -344,7 +344,7 @@ impl ReceiptEndpoint {
         Some(Outgoing {
             method,
             target,
-            headers: Arc::new(fields),
+            headers: fields.into(),
             body: Payload::from(body),
         })
     }

@@ -150,7 +150,7 @@ impl ReversalEndpoint {
         let outgoing = Outgoing {
             method: request.method.clone(),
             target,
-            headers: Arc::new(self.fields(request, send)),
+            headers: self.fields(request, send).into(),
             body: Payload::from(request.body.clone()),
         };
         Some(Exchange::new(core, &self.destination, outgoing, terms))

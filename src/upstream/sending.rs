@@ -5,7 +5,6 @@
 //! stays hyper's: a tool that always answers in chunks pays for the change once per connection.
 
 use std::error::Error;
-use std::sync::Arc;
 
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
@@ -91,7 +90,7 @@ fn answered(sent: Result<Response<Incoming>, Refused>) -> Sent {
             let (parts, body) = response.into_parts();
             let head = Head {
                 status: parts.status,
-                headers: parts.headers,
+                headers: parts.headers.into(),
             };
             Sent::Answered(head, Source::Hyper(body))
         }
@@ -116,7 +115,7 @@ pub(super) fn into_request(outgoing: Outgoing) -> Request<Payload> {
     let mut request = Request::new(body);
     *request.method_mut() = method;
     *request.uri_mut() = Uri::from(target);
-    *request.headers_mut() = Arc::unwrap_or_clone(headers);
+    *request.headers_mut() = headers.into_map();
     request
 }
 
@@ -127,7 +126,7 @@ fn from_request(request: Request<Payload>) -> Outgoing {
     Outgoing {
         method: parts.method,
         target: target.expect("it was made from a path"),
-        headers: Arc::new(parts.headers),
+        headers: parts.headers.into(),
         body,
     }
 }

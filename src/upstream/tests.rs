@@ -109,7 +109,7 @@ fn request(method: Method, body: Bytes) -> Outgoing {
     Outgoing {
         method,
         target,
-        headers: Arc::new(headers),
+        headers: headers.into(),
         body: Payload::from(body),
     }
 }

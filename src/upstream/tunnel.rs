@@ -44,7 +44,7 @@ pub async fn open(
     upgrade: &http::HeaderValue,
     terms: Terms,
 ) -> Opened {
-    headers::ask_to_switch(Arc::make_mut(&mut request.headers), upgrade);
+    headers::ask_to_switch(request.headers.make_mut(), upgrade);
     let mut held = match dial::dial_switching(core, to, terms.connect).await {
         Ok(conn) => Held(Some(conn)),
         Err(e) => return Opened::Not(Ended::NotSent(e.outcome())),
@@ -107,7 +107,7 @@ impl Held {
         let (parts, body) = response.into_parts();
         let head = Head {
             status: parts.status,
-            headers: parts.headers,
+            headers: parts.headers.into(),
         };
         let ended = answer::receive(lease, head, Source::Hyper(body), terms, false).await;
         ended.unwrap_or_else(|trouble| Ended::Unclear(trouble.unclear()))

@@ -108,6 +108,18 @@ impl Line {
         }
     }
 
+    /// The same into memory that is there already.
+    pub(super) fn poll_read_into(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut self.0.lock().transport {
+            None => Poll::Ready(Err(gone())),
+            Some(transport) => Pin::new(transport).poll_read(cx, buf),
+        }
+    }
+
     /// The plain client has handed the whole request to the kernel.
     pub(super) fn sent(&self) {
         crash::at(Point::Sent);

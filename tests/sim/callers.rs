@@ -247,7 +247,7 @@ fn request(gateway: &Gateway, script: &Script, gone: CancellationToken) -> Reque
         method: Method::POST,
         target: PathAndQuery::from_static("/work"),
         authority: None,
-        headers,
+        headers: headers.into(),
         body: Bytes::from(script.wants.clone()),
         caller: Arc::new(headers::Caller::at(Ipv4Addr::LOCALHOST.into())),
         version: Version::HTTP_11,

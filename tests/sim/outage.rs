@@ -270,7 +270,7 @@ fn request(flow: &Flow, n: u64) -> Request {
         method: Method::POST,
         target: PathAndQuery::from_static("/work"),
         authority: None,
-        headers: HeaderMap::new(),
+        headers: HeaderMap::new().into(),
         body: Bytes::from_static(b"{}"),
         caller: Arc::new(Caller::at(Ipv4Addr::LOCALHOST.into())),
         version: Version::HTTP_11,

@@ -40,7 +40,7 @@ fn request(keys: &str, target: &str, fields: &[(&'static str, &str)], body: &str
         method: Method::POST,
         target: PathAndQuery::try_from(target).unwrap(),
         authority: None,
-        headers,
+        headers: headers.into(),
         body: Bytes::from(body.to_owned()),
         caller: Arc::new(Caller::at(Ipv4Addr::LOCALHOST.into())),
         version: Version::HTTP_11,

@@ -68,7 +68,7 @@ pub(super) async fn gathered(
     Ok(if whole {
         Shown::Whole(Whole {
             status,
-            headers,
+            headers: headers.into(),
             body: joined(read),
         })
     } else {

@@ -24,7 +24,9 @@ pub(super) fn wish(request: &Request<PassBody>) -> Option<HeaderValue> {
     if request.version != Version::HTTP_11 || !empty {
         return None;
     }
-    headers::websocket(&request.headers).cloned()
+    // An ordinary head wishes for no such thing.
+    let wishes = request.headers.text().is_none();
+    wishes.then(|| headers::websocket(&request.headers).cloned())?
 }
 
 impl Pass<'_> {

@@ -36,7 +36,7 @@ fn answer(status: u16, word: &str, code: &str) -> Answer {
     }
     Answer {
         status: StatusCode::from_u16(status).unwrap(),
-        headers,
+        headers: headers.into(),
         body,
         cut: false,
     }
@@ -117,7 +117,7 @@ fn the_word_of_an_inner_gateway_counts_before_its_status() {
         // The same once its body was streamed away, as far as the body counts.
         let kept = Reply {
             status: answer.status,
-            headers: answer.headers.clone(),
+            headers: answer.headers.clone().into_map(),
             body: Kept::Whole(answer.body.clone()),
         };
         assert_eq!(

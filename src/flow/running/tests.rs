@@ -25,7 +25,7 @@ fn answered(body: &'static [u8]) -> Told {
         attempts: 1,
         shown: Shown::Whole(Whole {
             status: StatusCode::CREATED,
-            headers: HeaderMap::new(),
+            headers: HeaderMap::new().into(),
             body: Bytes::from_static(body),
         }),
         original: None,

@@ -183,7 +183,7 @@ impl World {
             method: Method::POST,
             target: PathAndQuery::from_static("/"),
             authority: None,
-            headers,
+            headers: headers.into(),
             body: Bytes::new(),
             caller: Arc::new(Caller::at(Ipv4Addr::LOCALHOST.into())),
             version: Version::HTTP_11,

@@ -6,11 +6,10 @@
 
 use std::sync::Arc;
 
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderName, Method};
 use http_body::Body as _;
 
-use super::{Guest, NamedBy, Refusal, Visit};
+use super::{Guest, Head, NamedBy, Refusal, Visit};
 use crate::call::code::{Code, Repeat, Sent};
 use crate::config::matcher;
 use crate::config::route::Protocol;
@@ -19,6 +18,7 @@ use crate::ingress::body::Fault;
 use crate::ingress::identify::{self, IdProblem};
 use crate::ingress::reply::problem::SOON;
 use crate::ingress::{Door, Faced, Knock};
+use crate::upstream::fields::Fields;
 use crate::upstream::headers;
 
 /// The parts of a request line that are neither method nor target, and its line end.
@@ -88,7 +88,8 @@ impl<D: Door> Visit<'_, D> {
                           at the tool. Send the path it leads to.";
             return Err(unseen_told(None, Code::BadRequest, detail));
         }
-        if !headers::coding_is_known(&head.headers) {
+        let text = head.headers.text();
+        if text.is_none() && !headers::coding_is_known(&head.headers) {
             let detail = "The only transfer coding taken here is `chunked`, once. Send the body \
                           with it or with a Content-Length.";
             return Err(unseen_told(None, Code::BadRequest, detail));
@@ -98,7 +99,7 @@ impl<D: Door> Visit<'_, D> {
             return Err(unseen_told(None, Code::UpgradeRefused, detail));
         }
         let limits = &self.origin.room.settings().limits;
-        if head.headers.len() > limits.headers || head_bytes(head) > limits.header_bytes {
+        if head.headers.count() > limits.headers || head_bytes(head) > limits.header_bytes {
             let detail = "The head of the request is over limits.headers or \
                           limits.header_bytes. Send fewer or shorter fields.";
             return Err(unseen_told(None, Code::HeadersTooLarge, detail));
@@ -114,7 +115,8 @@ impl<D: Door> Visit<'_, D> {
             return Err(unseen_told(id, Code::UpgradeRefused, detail));
         }
         let floor = &self.origin.room.floor;
-        if floor.settings.node.is_named_in(&self.origin.head.headers) {
+        let text = head.headers.text();
+        if text.is_none() && floor.settings.node.is_named_in(&head.headers) {
             let detail = "The request has been through this gateway already (`Via`): the route's \
                           upstream.url leads back here.";
             return Err(unseen_told(id, Code::LoopDetected, detail));
@@ -138,8 +140,8 @@ impl<D: Door> Visit<'_, D> {
 }
 
 /// What is spoken elsewhere only.
-fn unspoken<R: Faced>(route: &R, once: bool, fields: &HeaderMap) -> Option<&'static str> {
-    let socket = headers::websocket(fields).is_some();
+fn unspoken<R: Faced>(route: &R, once: bool, fields: &Fields) -> Option<&'static str> {
+    let socket = fields.text().is_none() && headers::websocket(fields).is_some();
     if once && socket {
         return Some(
             "A call with effects cannot be a tunnel: nobody could say what became of it. Give the \
@@ -202,7 +204,7 @@ fn unseen_told(id: Option<&NamedBy>, code: Code, detail: &str) -> Box<Told> {
 }
 
 /// The head's size as it stood on an HTTP/1 wire.
-fn head_bytes(head: &Parts) -> usize {
+fn head_bytes(head: &Head) -> usize {
     let target = head
         .uri
         .path_and_query()
@@ -211,6 +213,9 @@ fn head_bytes(head: &Parts) -> usize {
     let field = |name: &HeaderName, value: &http::HeaderValue| {
         name.as_str().len() + value.len() + FIELD_LINE
     };
+    if let Some(text) = head.headers.text() {
+        return line + text.bytes() + head.headers.count() * FIELD_LINE;
+    }
     line + head
         .headers
         .iter()

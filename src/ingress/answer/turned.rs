@@ -24,7 +24,7 @@ pub(in crate::ingress) struct Turned {
 
 enum Held {
     Nothing,
-    ByBody { _turn: Turn },
+    ByBody { turn: Turn },
     ByPieces(Arc<Turn>),
 }
 
@@ -36,7 +36,7 @@ struct Piece {
 
 impl Turned {
     /// `multiplexed`: other answers go out on the same connection.
-    pub(super) fn response(
+    pub(in crate::ingress) fn response(
         response: Response<ReplyBody>,
         turn: Option<Turn>,
         multiplexed: bool,
@@ -44,9 +44,22 @@ impl Turned {
         let turn = match turn {
             None => Held::Nothing,
             Some(turn) if multiplexed => Held::ByPieces(Arc::new(turn)),
-            Some(turn) => Held::ByBody { _turn: turn },
+            Some(turn) => Held::ByBody { turn },
         };
         response.map(|body| Self { body, turn })
+    }
+
+    /// The body itself.
+    pub(in crate::ingress) const fn inner(&self) -> &ReplyBody {
+        &self.body
+    }
+
+    /// What it holds, where it holds it alone.
+    pub(in crate::ingress) fn into_turn(self) -> Option<Turn> {
+        match self.turn {
+            Held::ByBody { turn } => Some(turn),
+            Held::Nothing | Held::ByPieces(_) => None,
+        }
     }
 }
 

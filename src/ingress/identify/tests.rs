@@ -1,15 +1,15 @@
 //! Hosts, as heads name them. Call ids are tested over sockets, in `ingress/tests/ids`.
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 
 use super::*;
 
-fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+fn headers(lines: &[(&'static str, &'static str)]) -> Fields {
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
         headers.append(*name, HeaderValue::from_static(value));
     }
-    headers
+    headers.into()
 }
 
 #[test]
@@ -18,7 +18,7 @@ fn the_target_outranks_the_host_field() {
     let given = |uri: &'static str| host(&Uri::from_static(uri), &fields).map(str::to_owned);
     assert_eq!(given("/a").as_deref(), Some("field"));
     assert_eq!(given("http://target:1/a").as_deref(), Some("target:1"));
-    assert_eq!(host(&Uri::from_static("/a"), &HeaderMap::new()), None);
+    assert_eq!(host(&Uri::from_static("/a"), &Fields::default()), None);
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn an_answer_that_would_hand_the_connection_over_is_not_passed_on() {
     let id = CallId::parse(b"a").unwrap();
     let whole = Whole {
         status: StatusCode::SWITCHING_PROTOCOLS,
-        headers: HeaderMap::new(),
+        headers: HeaderMap::new().into(),
         body: Bytes::new(),
     };
     let told = Told {

@@ -26,6 +26,7 @@ use crate::ingress::{
 };
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
 use crate::upstream::Bodies;
+use crate::upstream::fields::Fields;
 use crate::upstream::headers::Node;
 
 use super::Peer;
@@ -229,7 +230,7 @@ impl FakeDoor {
                 .map(ToString::to_string)
                 .unwrap_or_default(),
             host,
-            headers: request.headers,
+            headers: request.headers.into_map(),
             body,
             gone: request.gone,
             line: request.line,
@@ -247,7 +248,7 @@ impl Door for FakeDoor {
             .cloned()
     }
 
-    fn client(&self, headers: &mut HeaderMap) -> Option<ClientName> {
+    fn client(&self, headers: &mut Fields) -> Option<ClientName> {
         (!headers.contains_key("x-stranger")).then(ClientName::anonymous)
     }
 
@@ -294,7 +295,7 @@ pub(super) fn told_whole(
         call,
         Shown::Whole(Whole {
             status,
-            headers,
+            headers: headers.into(),
             body,
         }),
     )

@@ -38,7 +38,7 @@ fn outgoing() -> Outgoing {
     Outgoing {
         method: http::Method::GET,
         target: http::uri::PathAndQuery::from_static("/"),
-        headers: Arc::new(headers),
+        headers: headers.into(),
         body: Payload::from(bytes::Bytes::new()),
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{HeaderValue, VIA};
 use http::{HeaderMap, Version};
 use parking_lot::Mutex;
@@ -81,7 +81,7 @@ impl Node {
 #[derive(Debug)]
 pub struct Caller {
     address: IpAddr,
-    last: Mutex<Option<(Option<HeaderValue>, HeaderValue)>>,
+    last: Mutex<Option<(Option<Bytes>, HeaderValue)>>,
 }
 
 impl Caller {
@@ -96,23 +96,22 @@ impl Caller {
 
     /// One `Forwarded` element (RFC 7239): who called, under which host, over `http`.
     #[must_use]
-    pub fn forwarded(&self, host: Option<&HeaderValue>) -> HeaderValue {
+    pub fn forwarded(&self, host: Option<&[u8]>) -> HeaderValue {
         let mut last = self.last.lock();
         if let Some((of, element)) = &*last
-            && of.as_ref() == host
+            && of.as_deref() == host
         {
             return element.clone();
         }
         let element = forwarded(self.address, host, "http");
-        *last = Some((host.cloned(), element.clone()));
+        *last = Some((host.map(Bytes::copy_from_slice), element.clone()));
         element
     }
 }
 
 /// A host that cannot be quoted is left out. Written byte by byte, because formatting an address
 /// costs more than all the rest of the field.
-pub(super) fn forwarded(peer: IpAddr, host: Option<&HeaderValue>, proto: &str) -> HeaderValue {
-    let host = host.map(HeaderValue::as_bytes);
+pub(super) fn forwarded(peer: IpAddr, host: Option<&[u8]>, proto: &str) -> HeaderValue {
     let room = FIXED + host.map_or(0, <[u8]>::len) + proto.len();
     let mut text = BytesMut::with_capacity(room);
     match peer.to_canonical() {

@@ -115,7 +115,7 @@ pub(in crate::upstream) fn send(
 
 /// The request's head, as HTTP/2 writes it (RFC 9113, 8.2.2 and 8.3.1).
 fn head(to: &Destination, outgoing: &Outgoing) -> Result<Request<()>, http::Error> {
-    let mut headers = (*outgoing.headers).clone();
+    let mut headers = outgoing.headers.clone().into_map();
     let host = headers.remove(HOST);
     let authority = host.as_ref().and_then(|host| host.to_str().ok());
     let scheme = if to.is_tls() { "https" } else { "http" };
@@ -211,7 +211,7 @@ impl Stream {
                 let body = Body::new(recv, &head.headers);
                 let head = Head {
                     status: head.status,
-                    headers: head.headers,
+                    headers: head.headers.into(),
                 };
                 return Fate::Answered(head, body);
             }

@@ -5,9 +5,9 @@
 use std::mem::MaybeUninit;
 
 use bytes::BytesMut;
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 
+use crate::upstream::fields::{Fields, Text};
 use crate::upstream::lines::{self, FIELDS_MAX, Lines};
 
 /// The longest answer head taken, in bytes; common servers send at most 8-16 KiB.
@@ -24,8 +24,8 @@ const ROOM: usize = 24;
 pub(in crate::upstream) struct Head {
     /// 200..=999.
     pub(in crate::upstream) status: StatusCode,
-    /// Every field, as it came.
-    pub(in crate::upstream) headers: HeaderMap,
+    /// Every field, as it came; of lines, those that go further.
+    pub(in crate::upstream) headers: Fields,
     /// How long the body is.
     pub(super) length: u64,
     /// The tool ends the connection after this answer.
@@ -42,6 +42,15 @@ pub(super) enum Parsed {
     Whole(Head),
 }
 
+/// What was asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Wish {
+    /// A head alone: the answer is to a HEAD.
+    pub(super) head_only: bool,
+    /// The lines of its head, where they are ordinary, instead of a map.
+    pub(super) text: bool,
+}
+
 /// A head in a buffer.
 struct Found {
     bytes: usize,
@@ -49,8 +58,7 @@ struct Found {
 }
 
 /// Reads a head off the front of `buffer`, of which the first `looked` bytes are no whole head.
-/// `head_only`: the answer is to a HEAD.
-pub(super) fn parse(buffer: &mut BytesMut, looked: usize, head_only: bool) -> Parsed {
+pub(super) fn parse(buffer: &mut BytesMut, looked: usize, wish: Wish) -> Parsed {
     // Kept here, because it is large and a result would be copied.
     let mut lines = Lines::default();
     let found = match find(buffer, looked, &mut lines) {
@@ -58,12 +66,17 @@ pub(super) fn parse(buffer: &mut BytesMut, looked: usize, head_only: bool) -> Pa
         Ok(None) if buffer.len() < HEAD_BYTES_MAX => return Parsed::Partial,
         Ok(None) | Err(Strange) => return Parsed::Odd,
     };
-    let bodiless = head_only || matches!(found.status.as_u16(), 204 | 304);
+    let bodiless = wish.head_only || matches!(found.status.as_u16(), 204 | 304);
     let Some((length, last)) = framing(buffer, &lines, bodiless) else {
         return Parsed::Odd;
     };
     let head = buffer.split_to(found.bytes).freeze();
-    match lines.collect(&head, OWN_FIELDS, ROOM) {
+    let text = match wish.text && !bodiless {
+        true => Text::of_answer(&head, &lines).map(Fields::from),
+        false => None,
+    };
+    let collect = || lines.collect(&head, OWN_FIELDS, ROOM).map(Fields::from);
+    match text.or_else(collect) {
         Some(headers) => Parsed::Whole(Head {
             status: found.status,
             headers,
@@ -97,7 +110,9 @@ fn find(buffer: &[u8], looked: usize, lines: &mut Lines) -> Result<Option<Found>
     let status = head.code.and_then(|code| StatusCode::from_u16(code).ok());
     match status {
         Some(status)
-            if head.version == Some(1) && !status.is_informational() && bytes <= HEAD_BYTES_MAX =>
+            if head.version == Some(1)
+                && !status.is_informational()
+                && bytes <= lines::HEAD_BYTES_MAX =>
         {
             lines.note(buffer, head.headers);
             Ok(Some(Found { bytes, status }))
@@ -111,18 +126,22 @@ fn framing(head: &[u8], lines: &Lines, bodiless: bool) -> Option<(u64, bool)> {
     let mut length = None;
     let mut last = false;
     for (name, value) in lines.iter(head) {
-        if name.eq_ignore_ascii_case(CONTENT_LENGTH.as_str().as_bytes()) {
-            if length.is_some() {
-                return None;
+        let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+        match name.len() {
+            14 if is("content-length") => {
+                if length.is_some() {
+                    return None;
+                }
+                length = Some(lines::length(value)?);
             }
-            length = Some(lines::length(value)?);
-        } else if name.eq_ignore_ascii_case(CONNECTION.as_str().as_bytes()) {
-            if !value.is_ascii() {
-                return None;
+            10 if is("connection") => {
+                if !value.is_ascii() {
+                    return None;
+                }
+                last |= has_close(value);
             }
-            last |= has_close(value);
-        } else if name.eq_ignore_ascii_case(TRANSFER_ENCODING.as_str().as_bytes()) {
-            return None;
+            17 if is("transfer-encoding") => return None,
+            _ => {}
         }
     }
     if bodiless {

@@ -215,7 +215,7 @@ impl Mapping {
         }
         Some(Answer {
             status,
-            headers,
+            headers: headers.into(),
             body,
             cut: false,
         })

@@ -44,7 +44,10 @@ fn lent(method: Method, upload: &Upload) -> Outgoing {
     let mut outgoing = request(method.clone(), Bytes::new());
     outgoing.body = upload.lend();
     if method == Method::GET {
-        Arc::make_mut(&mut outgoing.headers).insert(TRANSFER_ENCODING, "chunked".parse().unwrap());
+        outgoing
+            .headers
+            .make_mut()
+            .insert(TRANSFER_ENCODING, "chunked".parse().unwrap());
     }
     outgoing
 }
@@ -172,7 +175,7 @@ async fn a_body_of_known_length_goes_out_with_that_length() {
     let rig = Rig::new().await;
     let upload = Upload::new(http_body_util::Full::new(Bytes::from_static(b"exactly")));
     let mut outgoing = lent(Method::PUT, &upload);
-    let headers = Arc::make_mut(&mut outgoing.headers);
+    let headers = outgoing.headers.make_mut();
     headers.insert(CONTENT_LENGTH, "7".parse().unwrap());
     headers.insert(HOST, "tool".parse().unwrap());
     let script = async {

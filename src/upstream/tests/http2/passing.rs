@@ -52,7 +52,7 @@ impl Served {
 async fn the_request_is_the_same_and_nothing_of_http1_is_left_in_it() {
     let served = Served::new().await;
     let mut asked = post(b"hello");
-    let fields = Arc::make_mut(&mut asked.headers);
+    let fields = asked.headers.make_mut();
     fields.insert(CONNECTION, HeaderValue::from_static("x-a"));
     fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     fields.insert(TE, HeaderValue::from_static("trailers"));
