@@ -14,6 +14,8 @@ mod identify;
 mod machine;
 #[path = "../fuzz/bodies/receipt.rs"]
 mod receipt;
+#[path = "../fuzz/bodies/request.rs"]
+mod request;
 #[path = "../fuzz/bodies/same.rs"]
 mod same;
 
@@ -44,6 +46,11 @@ fn replay(target: &str, check: fn(&[u8])) {
 #[test]
 fn every_known_answer_is_read_alike_by_both_clients() {
     replay("answer", answer::check);
+}
+
+#[test]
+fn every_known_request_is_read_alike_by_both_servers() {
+    replay("request", request::check);
 }
 
 #[test]
