@@ -1,8 +1,8 @@
 //! Serves one connection: HTTP/1 or HTTP/2 by its first bytes, until either side ends it.
 //!
-//! HTTP/1 goes to the plain server (`plain`) first, and to hyper's as soon as something is not plain.
-//! A connection that switches protocols goes on as a tunnel (`tunnel`), in the same place and under
-//! the same eyes.
+//! HTTP/1 goes to the plain server (`plain`) first, and to hyper's as soon as something is not
+//! plain. A connection that switches protocols goes on as a tunnel (`tunnel`), in the same place
+//! and under the same eyes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

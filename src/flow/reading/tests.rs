@@ -128,8 +128,8 @@ fn the_word_of_an_inner_gateway_counts_before_its_status() {
     }
 }
 
-/// An inner gateway that cannot show a settled call's answer (503 `overloaded`, `sent: yes`) has not
-/// refused the call: taken for that, resends that all meet it would end as "never sent".
+/// An inner gateway that cannot show a settled call's answer (503 `overloaded`, `sent: yes`) has
+/// not refused the call: taken for that, resends that all meet it would end as "never sent".
 #[test]
 fn a_refusal_of_a_call_that_was_sent_leaves_it_open() {
     let route = route("callgate");
